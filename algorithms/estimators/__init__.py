@@ -1,0 +1,107 @@
+"""The registry of advantage estimators, and `estimate`.
+
+A new estimator is one module here that defines `ESTIMATOR`, listed in `_BUILT_IN`. Third parties register theirs from
+outside: an entry point of group `creditbench.estimators` whose name is the estimator's and which loads an `Estimator`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from algorithms.estimators import g2po, gigpo, graft, graphgpo, graphhca, grpo
+from algorithms.estimators.base import COMMON_OPTIONS, CommonOptions, Credit, Estimator, OptionError
+from algorithms.estimators.diagnostics import signal_diagnostics
+from algorithms.rollouts import RolloutBatch
+from algorithms.states import Embed, encode
+
+__all__ = [
+    "COMMON_OPTIONS",
+    "ENTRY_POINT_GROUP",
+    "CommonOptions",
+    "Credit",
+    "Estimator",
+    "EstimatorResult",
+    "OptionError",
+    "estimate",
+    "estimators",
+    "options_type",
+]
+
+ENTRY_POINT_GROUP = "creditbench.estimators"
+_BUILT_IN = {
+    module.ESTIMATOR.name: module.ESTIMATOR for module in (grpo, gigpo, graphgpo, g2po, graphhca, graft)
+}
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorResult:
+    """advantages: float64 [rows], in the order of the batch. diagnostics: plain numbers, see `signal_diagnostics`."""
+
+    advantages: np.ndarray
+    diagnostics: Mapping[str, float]
+
+
+def estimators() -> tuple[str, ...]:
+    """Names of all estimators: the six built in, in a fixed order, then registered ones, sorted."""
+    return (*_BUILT_IN, *sorted(set(_registered()) - set(_BUILT_IN)))
+
+
+def options_type(name: str) -> type[CommonOptions]:
+    """The frozen options dataclass of an estimator; its class defaults are the vetted setting."""
+    return _estimator(name).options
+
+
+def estimate(name: str, batch: RolloutBatch, *, embed: Embed | None = None, **options: Any) -> EstimatorResult:
+    """One advantage per row of the batch, by the named estimator.
+
+    embed    texts [n] -> vectors [n, dim], needed by `state_matching="embedding"` alone
+    options  fields of `options_type(name)`; what is not given keeps its default
+
+    Pure: no randomness, no input changed. Raises `OptionError` (a ValueError) for an unknown estimator or option,
+    naming the nearest valid ones, and for a value out of range.
+    """
+    estimator = _estimator(name)
+    settings = _settings(estimator, options)
+    encoded = encode(batch, settings.state_matching, embed)
+    credit = estimator.compute(encoded, settings)
+    return EstimatorResult(batch.layout.unsort(credit.advantages), signal_diagnostics(encoded, credit))
+
+
+def _settings(estimator: Estimator, options: Mapping[str, Any]) -> CommonOptions:
+    valid = [f.name for f in dataclasses.fields(estimator.options)]
+    for option in options:
+        if option not in valid:
+            raise OptionError(f"estimator {estimator.name!r} has no option {_nearest(option, valid)}")
+    try:
+        return estimator.options(**options)
+    except OptionError as error:
+        raise OptionError(f"estimator {estimator.name!r}: {error}") from None
+
+
+def _estimator(name: str) -> Estimator:
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    entry = _registered().get(name)
+    if entry is None:
+        raise OptionError(f"there is no estimator {_nearest(name, estimators())}")
+    loaded = entry.load()
+    if not isinstance(loaded, Estimator):
+        raise TypeError(f"entry point {ENTRY_POINT_GROUP}:{name} ({entry.value}) must be an Estimator, not {type(loaded).__name__}")
+    return loaded
+
+
+def _registered() -> dict[str, importlib.metadata.EntryPoint]:
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _nearest(name: str, valid: list[str] | tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return f"{name!r}; {hint}valid: {', '.join(valid)}"
