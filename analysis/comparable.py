@@ -1,0 +1,118 @@
+"""What may stand in one table: names of methods, their order, and the refusal of runs that can't be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from algorithms import estimators
+from analysis.load import Runs
+
+INITIAL = "initial"  # the policy before training, evaluated as it is
+_SHARED = ("benchmark", "model", "protocol")  # what all methods of a comparison have in common
+_HEADER = ("label", "list_hash", "count", "repeats", "temperature", "decoding", "horizon")
+
+
+class ComparisonError(ValueError):
+    """Runs that can't stand in one table. The message is one line: which runs, what differs."""
+
+
+def method_order(methods: Iterable[str]) -> tuple[str, ...]:
+    """Distinct methods as tables list them: initial, the registry's order, then other names by alphabet. A variant
+    such as "graft (gae_lambda=0.8)" stands at its estimator's place."""
+    known = (INITIAL, *estimators())
+
+    def place(method: str) -> tuple[int, str]:
+        estimator = method.split(" (", 1)[0]
+        return (known.index(estimator) if estimator in known else len(known), method)
+
+    return tuple(sorted(set(methods), key=place))
+
+
+def method_names(runs: Runs) -> pd.Series:
+    """Name of each run's method, aligned with `runs.runs`: the algorithm, with the options that tell its variants
+    apart where the set holds runs of one algorithm with different options."""
+    settings = {run: _own_settings(config) for run, config in runs.configs.items()}
+    names = []
+    for run, algorithm in zip(runs.runs["run"], runs.runs["algorithm"], strict=True):
+        siblings = runs.runs.loc[runs.runs["algorithm"] == algorithm, "run"]
+        varying = _varying([settings[sibling] for sibling in siblings])
+        knobs = ", ".join(f"{key}={_short(settings[run].get(key))}" for key in varying)
+        names.append(f"{algorithm} ({knobs})" if knobs else algorithm)
+    return pd.Series(names, index=runs.runs.index, dtype=object)
+
+
+def check_comparable(runs: Runs, lists: Sequence[str]) -> None:
+    """ComparisonError unless all runs share benchmark, model and protocol, every evaluation of a list was made the
+    same way on the same data, and no method has two runs of one seed."""
+    _check_seeds(runs)
+    _check_configs(runs)
+    for name in lists:
+        _check_evaluations(runs, name)
+
+
+def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """An algorithm's own knobs, flat."""
+    algorithm = config["algorithm"]
+    own = {key: value for key, value in algorithm.items() if key not in ("name", "options", "by_benchmark")}
+    return _flat(own) | _flat(algorithm.get("options") or {})
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested mapping as {"a.b": value}."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return flat
+
+
+def _varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = sorted({key for setting in settings for key in setting})
+    return [key for key in keys if len({_short(setting.get(key)) for setting in settings}) > 1]
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _check_seeds(runs: Runs) -> None:
+    named = runs.runs.assign(method=method_names(runs))
+    for (method, seed), cell in named.groupby(["method", "seed"], sort=False):
+        if len(cell) > 1:
+            first, second = cell["run"].iloc[:2]
+            raise ComparisonError(f"runs {first} and {second} are both {method}, seed {seed}; leave one out")
+
+
+def _check_configs(runs: Runs) -> None:
+    shared = {run: _flat({key: config[key] for key in _SHARED}) for run, config in runs.configs.items()}
+    first, reference = next(iter(shared.items()))
+    for run, setting in shared.items():
+        differing = _varying([reference, setting])
+        if differing:
+            key = differing[0]
+            raise ComparisonError(
+                f"runs {first} and {run} differ in {key} ({_short(reference.get(key))} and "
+                f"{_short(setting.get(key))}); make a table of each kind"
+            )
+
+
+def _check_evaluations(runs: Runs, name: str) -> None:
+    headers = runs.evaluations[runs.evaluations["list"] == name]
+    for key in _HEADER:
+        values = headers[key].map(_short)
+        other = headers.loc[values != values.iloc[0]] if len(values) else headers
+        if len(other):
+            first, second = headers.iloc[0], other.iloc[0]
+            raise ComparisonError(
+                f"evaluations of {name} differ in {key}: {_short(_plain(first[key]))} in run {first['run']}, "
+                f"{_short(_plain(second[key]))} in run {second['run']}; make a table of each kind"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as Python's own number."""
+    return value.item() if hasattr(value, "item") else value

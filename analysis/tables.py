@@ -1,0 +1,286 @@
+"""Tables of a set of runs: pure functions from frames (`Runs`) to a `Table`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+
+import pandas as pd
+
+from analysis.comparable import INITIAL, ComparisonError, check_comparable, method_names, method_order
+from analysis.load import Runs
+from analysis.render import Cell, Column, Panel, Table
+from analysis.scores import final_episodes, list_names, seed_costs, seed_scores
+from analysis.stats import mean_std, wilson
+
+__all__ = ["Cell", "Column", "ComparisonError", "Panel", "Table", "comparison"]
+
+LIST_TITLES = {"training_games": "games trained on", "unseen_games": "games never trained on"}
+RANKING_SEEDS = 4  # with fewer seeds a table says that it ranks nothing
+
+COST_COLUMNS = (
+    Column("cost.timing/all", "all", "seconds an update", digits=None, spread=True),
+    Column("cost.timing/rollout", "rollout", "seconds an update", digits=None),
+    Column("cost.timing/generation", "generation", "seconds an update", digits=None),
+    Column("cost.timing/environment", "environment", "seconds an update", digits=None),
+    Column("cost.timing/advantage", "advantage", "seconds an update", digits=None),
+    Column("cost.timing/old_logprob", "old_logprob", "seconds an update", digits=None),
+    Column("cost.timing/update", "update", "seconds an update", digits=None),
+    Column("cost.updates", "updates", "updates", digits=0),
+    Column("cost.episodes", "episodes", "episodes", digits=0),
+)
+
+
+def comparison(
+    runs: Runs,
+    lists: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> Table:
+    """Methods side by side: one panel for each evaluation list, then one for the cost.
+
+    A value is the mean over a method's finished runs, one a seed. Success is the share of a seed's episodes, in
+    percent; `change` is points against the mean of the initial policy on the same list (its row says where that was
+    measured: `scores.final_episodes`). Unfinished and missing runs give no value and are named in the notes.
+
+    Args:
+        runs: from `load_runs`.
+        lists: evaluation lists, in order; by default all that were found, training tasks first.
+        methods: trained methods that must have a row, even without a run; by default those found.
+        seeds: seeds that every trained method should have; by default all found among them.
+
+    Raises:
+        ComparisonError: no runs; runs that differ in benchmark, model, protocol or the way of evaluation; two runs of
+            one method and seed.
+    """
+    if runs.runs.empty:
+        raise ComparisonError("no runs to compare")
+    lists = tuple(lists) if lists is not None else list_names(runs)
+    check_comparable(runs, lists)
+    names = method_names(runs)
+    scores = {name: seed_scores(final_episodes(runs, names, name)) for name in lists}
+    grid = _Grid.of(runs, names, methods, seeds)
+    parts = [_list_part(runs, grid, name, scores[name]) for name in lists]
+    parts.append(_cost_part(grid, seed_costs(runs, names)))
+    return Table(
+        title=_title(runs),
+        panels=tuple(
+            replace(panel, title=f"{letter}. {panel.title}")
+            for letter, (panel, _) in zip(ascii_uppercase, parts, strict=False)
+        ),
+        cells={place: cell for _, cells in parts for place, cell in cells.items()},
+        notes=(*_reading(scores), *_caution(grid, scores), *_holes(grid, scores), *_commits(runs, names)),
+        marks=_commit_marks(runs, names),
+    )
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The cells that a table should have: trained methods by seeds, and what became of each."""
+
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    states: Mapping[tuple[str, int], str]  # "done", or what happened instead, in words
+
+    @classmethod
+    def of(cls, runs: Runs, names: pd.Series, methods: Sequence[str] | None, seeds: Sequence[int] | None) -> _Grid:
+        frame = runs.runs.assign(method=names)
+        trained = frame[frame["method"] != INITIAL]
+        states = {
+            (row.method, row.seed): f"{row.state}: {row.reason}" if row.reason else row.state
+            for row in frame.itertuples()
+        }
+        return cls(
+            methods=method_order([*(methods or ()), *trained["method"]]),
+            seeds=tuple(sorted({*(seeds or ()), *trained["seed"]})),
+            states=states,
+        )
+
+    def finished(self, method: str) -> list[int]:
+        """Seeds of a method's finished runs."""
+        return [seed for (name, seed), state in self.states.items() if name == method and state == "done"]
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """(method, seed) of every run that is there or should be, the initial policy's first."""
+        initial = [cell for cell in self.states if cell[0] == INITIAL]
+        return [*initial, *((method, seed) for method in self.methods for seed in self.seeds)]
+
+
+_Part = tuple[Panel, dict[tuple[str, str], Cell]]
+
+
+# --- success on a list ----------------------------------------------------------------------------------------------
+
+
+def _list_part(runs: Runs, grid: _Grid, name: str, scores: pd.DataFrame) -> _Part:
+    """The panel of one evaluation list. Column keys are `<list>.<measure>`."""
+    kinds = [column.removeprefix("kind.") for column in scores.columns if column.startswith("kind.")]
+    columns = (
+        Column(f"{name}.success", "success", "%", spread=True),
+        Column(f"{name}.change", "change", "points", signed=True),
+        *(Column(f"{name}.kind.{kind}", kind, "%") for kind in kinds),
+        Column(f"{name}.turns", "turns", "steps an episode"),
+        Column(f"{name}.episodes", "episodes", "episodes", digits=0),
+        Column(f"{name}.seeds", "seeds", "seeds", digits=0),
+    )
+    rows = (INITIAL, *grid.methods)
+    cells = {}
+    for row in rows:
+        seeds = _rows_of(scores, row)
+        for column in columns:
+            measure = column.key.removeprefix(f"{name}.")
+            cells[row, column.key] = _score(measure, seeds, _rows_of(scores, INITIAL), _why(grid, name, row))
+    return Panel(_list_title(runs, name), columns, rows), cells
+
+
+def _rows_of(scores: pd.DataFrame, method: str) -> pd.DataFrame:
+    return scores[scores.index.get_level_values("method") == method]
+
+
+def _score(measure: str, seeds: pd.DataFrame, initial: pd.DataFrame, why: str) -> Cell:
+    """One measure of one method from its rows of `seed_scores`."""
+    if seeds.empty:
+        return Cell(None, reason=why)
+    if measure == "change":
+        return _change(seeds, initial)
+    if measure == "seeds":
+        return Cell(float(len(seeds)), seeds=len(seeds))
+    if measure == "episodes":
+        return Cell(float(seeds["episodes"].sum()), seeds=len(seeds), episodes=int(seeds["episodes"].sum()))
+    counted = f"episodes.{measure.removeprefix('kind.')}" if measure.startswith("kind.") else "episodes"
+    return replace(_mean(seeds[measure], "no task of this kind"), episodes=int(seeds[counted].sum()))
+
+
+def _change(seeds: pd.DataFrame, initial: pd.DataFrame) -> Cell:
+    if seeds.index.equals(initial.index):
+        return Cell(None, reason="change is counted from this row")
+    if initial.empty:
+        return Cell(None, reason="no evaluation of the initial policy to count change from")
+    return _mean(seeds["success"] - initial["success"].mean(), "")
+
+
+def _mean(values: pd.Series, reason: str) -> Cell:
+    """Mean and std of the values that are there, one a seed."""
+    present = values.dropna()
+    mean, std = mean_std(present.tolist())
+    return Cell(mean, std, seeds=len(present), reason="" if mean is not None else reason)
+
+
+def _why(grid: _Grid, name: str, method: str) -> str:
+    """Why a method has no score on a list."""
+    if method == INITIAL:
+        return f"no evaluation of {name} by the initial policy"
+    return f"no evaluation of {name} after training" if grid.finished(method) else "no finished run"
+
+
+def _list_title(runs: Runs, name: str) -> str:
+    title = LIST_TITLES.get(name, name.replace("_", " "))
+    headers = runs.evaluations[runs.evaluations["list"] == name]
+    if headers.empty:
+        return f"Success on {title} (never evaluated)"
+    head = headers.iloc[0]
+    return (
+        f"Success on {title} (list {name} {head['list_hash']}: {head['count']} tasks x {head['repeats']}, "
+        f"{head['decoding']} decoding, temperature {head['temperature']}, at most {head['horizon']} steps)"
+    )
+
+
+# --- cost -----------------------------------------------------------------------------------------------------------
+
+
+def _cost_part(grid: _Grid, costs: pd.DataFrame) -> _Part:
+    cells = {}
+    for row in grid.methods:
+        seeds = _rows_of(costs, row)
+        for column in COST_COLUMNS:
+            measure = column.key.removeprefix("cost.")
+            why = "no metrics" if grid.finished(row) else "no finished run"
+            values = seeds[measure] if measure in seeds else pd.Series(dtype=float)
+            cells[row, column.key] = _mean(values, f"{measure} was not logged" if len(seeds) else why)
+    title = "Cost of training: mean seconds an update and stage (generation and environment are parts of rollout)"
+    return Panel(title, COST_COLUMNS, grid.methods), cells
+
+
+# --- words around the numbers ---------------------------------------------------------------------------------------
+
+
+def _title(runs: Runs) -> str:
+    first = runs.runs.iloc[0]
+    labels = [label for label in runs.runs["label"] if label]
+    data = labels[0] if labels else first["benchmark"]
+    return f"{data}, model {first['model']}, protocol {first['protocol']}"
+
+
+def _reading(scores: Mapping[str, pd.DataFrame]) -> list[str]:
+    """How to read the numbers."""
+    notes = [
+        "Means over seeds; ± is the sample standard deviation over seeds, absent with one seed. Success: % of the "
+        "episodes that the environment calls won. Change: points against the initial policy. Turns count failures too."
+    ]
+    for name, frame in scores.items():
+        counts = frame.groupby("method", sort=False).first() if len(frame) else frame
+        kinds = [c for c in counts.columns if c.startswith("episodes.")]
+        if kinds and len(counts):
+            listed = ", ".join(f"{kind.removeprefix('episodes.')} {counts[kind].max():.0f}" for kind in kinds)
+            notes.append(f"Episodes a seed and kind in {name}: {listed}.")
+    return notes
+
+
+def _caution(grid: _Grid, scores: Mapping[str, pd.DataFrame]) -> list[str]:
+    """How little a difference may mean."""
+    notes = []
+    fewest = min((len(grid.finished(method)) for method in grid.methods), default=0)
+    if grid.methods and fewest < RANKING_SEEDS:
+        notes.append(
+            f"No ranking of the methods should be read from this table: a method has as few as {fewest} finished "
+            f"{'seed' if fewest == 1 else 'seeds'}, and fewer than {RANKING_SEEDS} do not tell methods apart."
+        )
+    for name, frame in scores.items():
+        if len(frame):
+            count = int(frame["episodes"].min())
+            low, high = wilson(count // 2, count)
+            notes.append(
+                f"A seed's success on {name} rests on {count} episodes: sampling alone moves it by up to "
+                f"±{50 * (high - low):.0f} points (95 % Wilson interval at one half)."
+            )
+    return notes
+
+
+def _holes(grid: _Grid, scores: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Every run that should have counted and did not, and why."""
+    notes = []
+    for method, seed in grid.cells:
+        state = grid.states.get((method, seed), "no run")
+        if state != "done":
+            notes.append(f"Not counted: {method}, seed {seed}: {state}.")
+            continue
+        for name, frame in scores.items():
+            if method != INITIAL and (method, seed) not in frame.index:
+                notes.append(f"Not counted on {name}: {method}, seed {seed}: no such evaluation after training.")
+    return notes
+
+
+def _commits(runs: Runs, names: pd.Series) -> list[str]:
+    """What the marks of `_commit_marks` mean; nothing when all runs are of one commit."""
+    commits = runs.runs["commit"].replace("", "unknown")
+    if commits.nunique() < 2:
+        return []
+    usual = _usual_commit(commits)
+    others = [
+        f"{name}, seed {seed} at {commit[:19]}"
+        for name, seed, commit in zip(names, runs.runs["seed"], commits, strict=True)
+        if commit != usual
+    ]
+    return [f"* Code differs: unmarked runs are of commit {usual[:19]}; {'; '.join(others)}."]
+
+
+def _commit_marks(runs: Runs, names: pd.Series) -> dict[str, str]:
+    commits = runs.runs["commit"].replace("", "unknown")
+    return dict.fromkeys(names[commits != _usual_commit(commits)], "*")
+
+
+def _usual_commit(commits: pd.Series) -> str:
+    """The commit of most runs; of equally common ones the first by alphabet."""
+    return str(commits.value_counts().sort_index().idxmax())
