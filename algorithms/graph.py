@@ -142,7 +142,9 @@ class TrajectoryGraph:
             (weight[inner], (row[inner], column[inner])), shape=size
         )
         # An M-matrix: elimination on the diagonal is stable and loses no digits of small values.
-        factors = splu(system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+        factors = splu(
+            system, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, relax=1, panel_size=1, options={"SymmetricMode": True}
+        )
         value[unknown] = factors.solve(known)
         return value
 

@@ -22,7 +22,7 @@ def signal_diagnostics(batch: EncodedBatch, credit: Credit) -> dict[str, float]:
     advantage_std              population standard deviation over rows
     """
     layout = batch.layout
-    nodes = len(np.unique(batch.state))
+    nodes = int(np.count_nonzero(np.bincount(batch.state)))
     solved = _group_success(batch)
     return {
         "rows": layout.rows,
