@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -47,13 +48,24 @@ def _replacements() -> tuple[tuple[Any, str, Any], ...]:
     from textworld.envs.pddl import textgen
     from textworld.logic import Rule
 
+    mementos = importlib.import_module("mementos.core")
     parse_rule = functools.lru_cache(maxsize=4096)(Rule.parse_conjunctive_query)
     return (
         (textgen, "_parse_and_convert", _remembered(textgen._parse_and_convert, copy.deepcopy)),
         (textgen, "copy_context", _shallow_context),
         (Rule, "parse_conjunctive_query", staticmethod(parse_rule)),
         (fast_downward, "pddl2sas", _plain_translation(fast_downward.pddl2sas)),
+        (mementos, "_memento_cache", _propositions),
     )
+
+
+# textworld keeps every proposition it ever made, for all games, in one table; games here use this one instead
+_propositions: dict[Any, Any] = {}
+
+
+def forget_propositions() -> None:
+    """Let go of the propositions of games that were dropped. They are compared by value, so others do not notice."""
+    _propositions.clear()
 
 
 def _plain_translation(translate: Callable[..., Any]) -> Callable[..., Any]:

@@ -72,19 +72,18 @@ class Engines:
 
     def at(self, game: Game, node: Node) -> Engine:
         """An engine that stands at this state."""
-        for index, engine in enumerate(self._engines):
-            if engine.node is node:
-                break
-        else:
-            if len(self._engines) < self._count:
-                self._engines.append(Engine())
-                index = len(self._engines) - 1
-            else:
-                index = 0
-        engine = self._engines.pop(index)
+        engine = next((engine for engine in self._engines if engine.node is node), None) or self._next()
+        self._engines.remove(engine)
         self._engines.append(engine)
         engine.place(game, node)
         return engine
+
+    def _next(self) -> Engine:
+        """A new engine while there may be more, else the least recently used one."""
+        if len(self._engines) < self._count:
+            self._engines.append(Engine())
+            return self._engines[-1]
+        return self._engines[0]
 
     def spare(self) -> Any:
         """Some library, which loses its state."""
@@ -330,8 +329,9 @@ class Games:
             with caches.applied():
                 game = Game(data, self._logic(data), self._engines, self._memo)
         self._games[data.digest] = game
-        while len(self._games) > self._limit:
+        if len(self._games) > self._limit:
             self._games.popitem(last=False)
+            caches.forget_propositions()
         return game
 
     def _logic(self, data: GameData) -> Any:

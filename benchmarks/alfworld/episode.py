@@ -87,8 +87,8 @@ class StockSession:
 class Episode:
     """Observations, rewards and facts of one session. RuntimeError when stepped after the win."""
 
-    def __init__(self, session: Session, success_reward: float) -> None:
-        self.session, self._success_reward = session, success_reward
+    def __init__(self, task_id: str, session: Session, success_reward: float) -> None:
+        self.task_id, self.session, self._success_reward = task_id, session, success_reward
         scene, _, task = session.intro.partition("Your task is to: ")
         self.goal = task.strip().removesuffix(".")
         self._goal = reading.read_goal(self.goal)
@@ -98,7 +98,9 @@ class Episode:
     def step(self, command: str) -> StepResult:
         """Send a command. One that is not admissible changes nothing, costs a step and is marked."""
         if self.session.won:
-            raise RuntimeError("the episode is over (the task was solved); reset the slot before the next action")
+            raise RuntimeError(
+                f"the episode of {self.task_id} is over (the task was solved); reset before the next action"
+            )
         admissible = command.strip() in self.session.admissible
         self._text = self.session.step(command)
         self.known.read(self._text)

@@ -67,11 +67,16 @@ def _wishes(goal: Goal, observation: Observation) -> Iterator[str]:
 
 
 def _put_away(held: str, observation: Observation) -> Iterator[str]:
-    yield from (command for command in observation.admissible if command.startswith(f"move {held} to "))
+    yield from (command for command in observation.admissible if command.startswith(_puts(held)))
     homes = [name for name in _names(observation, "room") if _holds(kind_of(name), kind_of(held))]
     # a closed receptacle costs one action more
     for name in sorted(homes, key=lambda name: (_openable(kind_of(name)), homes.index(name))):
         yield from (f"open {name}", f"go to {name}")
+
+
+def _puts(held: str) -> tuple[str, str]:
+    """How a command to put this object down begins; the second is of games made before ALFWorld 0.4."""
+    return f"move {held} to ", f"put {held} in/on "
 
 
 def _use_lamp(goal: Goal, observation: Observation) -> Iterator[str]:
@@ -87,7 +92,7 @@ def _deliver(held: str, goal: Goal, observation: Observation) -> Iterator[str]:
         for name in _of_kind(tool, observation):
             yield from (f"{goal.kind} {held} with {name}", f"go to {name}")
     for name in _of_kind(goal.place, observation)[:1]:
-        yield from (f"move {held} to {name}", f"open {name}", f"go to {name}")
+        yield from (*(put + name for put in _puts(held)), f"open {name}", f"go to {name}")
 
 
 def _fetch(goal: Goal, observation: Observation) -> Iterator[str]:

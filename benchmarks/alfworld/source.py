@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from benchmarks.alfworld import caches, engine, synth, upstream
+from benchmarks.alfworld import caches, engine, official, synth, upstream
 from benchmarks.alfworld.episode import Episode, GraphSession, Session, StockSession
 from benchmarks.alfworld.game_data import GameData
 from benchmarks.alfworld.options import Options
@@ -15,6 +15,11 @@ from benchmarks.base import Task
 def task_of(data: GameData, payload: dict[str, Any]) -> Task:
     """The task that stands for a game; `payload` says where `load_game` finds it."""
     return Task(id=data.id, kind=data.kind, payload=payload)
+
+
+def official_payload(path: str) -> dict[str, Any]:
+    """Where an official game lies, below `json_2.1.1` of $ALFWORLD_DATA."""
+    return {"path": path}
 
 
 def synth_payload(label: str, split: str, index: int) -> dict[str, Any]:
@@ -31,9 +36,7 @@ def load_game(task: Task) -> GameData:
     """The game of a task. ValueError for a payload that is not ALFWorld's, or a game that is no longer the same."""
     payload = task.payload
     if "path" in payload:
-        from benchmarks.alfworld import official
-
-        data = official.read_game(str(payload["root"]), str(payload["path"]))
+        data = official.read_game(str(payload["path"]))
     elif "index" in payload:
         data = _generated(str(payload["label"]), str(payload["split"]), int(payload["index"]))
     else:
@@ -54,7 +57,7 @@ class Player:
 
     def episode(self, task: Task, slot: int = 0) -> Episode:
         """A new episode of a task; with the stock engine, `slot` names the environment to reuse."""
-        return Episode(self._session(load_game(task), slot), self._options.success_reward)
+        return Episode(task.id, self._session(load_game(task), slot), self._options.success_reward)
 
     def _session(self, data: GameData, slot: int) -> Session:
         if self._graph:

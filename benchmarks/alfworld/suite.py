@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
-from benchmarks.alfworld import compact, oracle, protocol, rooms, synth
+from benchmarks.alfworld import caches, compact, official, oracle, protocol, rooms, synth, upstream
 from benchmarks.alfworld.game_data import GameData
 from benchmarks.alfworld.options import SPLITS, Options
 from benchmarks.alfworld.pool import LocalPool
-from benchmarks.alfworld.source import Player, synth_payload, task_of
+from benchmarks.alfworld.source import Player, official_payload, synth_payload, task_of
+from benchmarks.alfworld.workers import WorkerPool
 from benchmarks.base import EnvironmentPool, ParsedAction, StepView, Task, TaskSet
 
 
@@ -41,9 +43,7 @@ class AlfWorld:
         size = self.size(split)
         count = size - offset if count is None else count
         if offset < 0 or count < 1 or offset + count > size:
-            raise ValueError(
-                f"{self.label}/{split} has {size} tasks: {count} after offset {offset} are not among them"
-            )
+            raise ValueError(f"{self.label}/{split} has {size} tasks: {count} after offset {offset} are not among them")
         tasks, digests = [], []
         for index in range(offset, offset + count):
             task, data = self._entry(split, index)
@@ -53,15 +53,37 @@ class AlfWorld:
 
     def size(self, split: str) -> int:
         """How many tasks a split has."""
-        return synth.SIZES[split]
+        return len(official.game_paths(split)) if self._official else synth.SIZES[split]
+
+    @property
+    def _official(self) -> bool:
+        return self.options.data == "official"
 
     def _entry(self, split: str, index: int) -> tuple[Task, GameData]:
+        if self._official:
+            path = official.game_paths(split)[index]
+            data = official.read_game(path)
+            return task_of(data, official_payload(path)), data
         data = synth.make_game(self.label, split, index)
         return task_of(data, synth_payload(self.label, split, index)), data
 
+    def record(self) -> dict[str, Any]:
+        """What a run's record should say about the engine, strict JSON.
+
+        `put_command` is the verb set of the games: replies and demonstrations made for another one fail silently.
+        """
+        _, data = self._entry(SPLITS[0], 0)
+        return {
+            "label": self.label,
+            "versions": upstream.versions(),
+            "caches": self.options.caches and caches.usable(),
+            "memo": self.options.memo,
+            "put_command": official.put_command(data.grammar),
+        }
+
     def pool(self, slots: int, workers: int = 0) -> EnvironmentPool:
         """Slots stepped in this process (`workers=0`) or spread over worker processes, with equal results."""
-        return LocalPool(self.options, slots)
+        return WorkerPool(self.options, slots, workers) if workers else LocalPool(self.options, slots)
 
     def messages(self, view: StepView) -> list[dict[str, str]]:
         """The prompt of one step for a chat model."""
