@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def _chunks(field: Field) -> Iterator[tuple[int, int]]:
     """Node ranges of whole groups whose bit matrix stays within CHUNK_BYTES (or is one group)."""
     bounds = [*field.group_starts.tolist(), len(field.node_group)]
     first = bounds[0]
-    for begin, end in zip(bounds, bounds[1:], strict=False):
+    for begin, end in pairwise(bounds):
         if begin > first and (end - first) * (end - begin) > 8 * CHUNK_BYTES:
             yield first, begin
             first = begin

@@ -35,9 +35,7 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "creditbench.estimators"
-_BUILT_IN = {
-    module.ESTIMATOR.name: module.ESTIMATOR for module in (grpo, gigpo, graphgpo, g2po, graphhca, graft)
-}
+_BUILT_IN = {module.ESTIMATOR.name: module.ESTIMATOR for module in (grpo, gigpo, graphgpo, g2po, graphhca, graft)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +91,9 @@ def _estimator(name: str) -> Estimator:
         raise OptionError(f"there is no estimator {_nearest(name, estimators())}")
     loaded = entry.load()
     if not isinstance(loaded, Estimator):
-        raise TypeError(f"entry point {ENTRY_POINT_GROUP}:{name} ({entry.value}) must be an Estimator, not {type(loaded).__name__}")
+        raise TypeError(
+            f"entry point {ENTRY_POINT_GROUP}:{name} ({entry.value}) must be an Estimator, not {type(loaded).__name__}"
+        )
     return loaded
 
 

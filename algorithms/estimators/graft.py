@@ -1,5 +1,4 @@
-"""GRAFT: temporal differences of exact values on the trajectory graph, with Graph GAE (Yao et al. 2026,
-arXiv 2609.28963)."""
+"""GRAFT: temporal differences on the trajectory graph, with Graph GAE (Yao et al. 2026, arXiv 2609.28963)."""
 
 from __future__ import annotations
 
@@ -68,9 +67,7 @@ def td_residual(graph: TrajectoryGraph, gamma: float) -> np.ndarray:
     return residual
 
 
-def graph_gae(
-    batch: EncodedBatch, graph: TrajectoryGraph, residual: np.ndarray, options: GRAFTOptions
-) -> np.ndarray:
+def graph_gae(batch: EncodedBatch, graph: TrajectoryGraph, residual: np.ndarray, options: GRAFTOptions) -> np.ndarray:
     """The terms k >= 1 of Graph GAE [rows]; exactly 0 with dedicated sinks, where no walk is needed to know it."""
     if options.sinks == "dedicated":
         return np.zeros(len(residual))
