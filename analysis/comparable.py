@@ -46,8 +46,10 @@ def method_names(runs: Runs) -> pd.Series:
 
 
 def check_comparable(runs: Runs, lists: Sequence[str]) -> None:
-    """ComparisonError unless all runs share benchmark, model and protocol, every evaluation of a list was made the
-    same way on the same data, and no method has two runs of one seed."""
+    """ComparisonError unless there are runs, all share benchmark, model and protocol, every evaluation of a list was
+    made the same way on the same data, and no method has two runs of one seed."""
+    if not runs.configs:
+        raise ComparisonError("no runs to compare")
     _check_seeds(runs)
     _check_configs(runs)
     for name in lists:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from algorithms import estimators
 from analysis.comparable import INITIAL, check_comparable, method_names, method_order
 from analysis.load import Runs
 from analysis.scores import STAGES
 
-_RC = {
+_RC: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.labelsize": 9.0,
@@ -33,8 +35,11 @@ _RC = {
     "pdf.fonttype": 42,  # text stays text
     "savefig.dpi": 200,
 }
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2, 2, 2)), (0, (2, 2)))
+_COLORS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#262626", "#56b4e9", "#ca9161")
+_MARKERS = ("o", "s", "^", "D", "v", "X", "h", "*")
+_DASHES: tuple[Any, ...] = (
+    "-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (2, 1)), (0, (7, 2, 1, 2)),
+)  # fmt: skip
 _NO_DATES: dict[str, dict[str, Any]] = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None}}
 
 
@@ -83,14 +88,15 @@ def training_curves(runs: Runs) -> tuple[list[Curve], list[str]]:
     """The curves of all trained methods in table order, and one line for each run that no curve holds."""
     frame = runs.runs.assign(method=method_names(runs))
     frame = frame[frame["method"] != INITIAL]
-    with_success = runs.metrics[runs.metrics["success"].notna()] if "success" in runs.metrics else runs.metrics[:0]
+    metrics = runs.metrics.reindex(columns=list(dict.fromkeys([*runs.metrics.columns, "success"])))
+    with_success = set(metrics.loc[metrics["success"].notna(), "run"])
     curves, left_out = [], []
     for method in method_order(frame["method"]):
         rows = frame[frame["method"] == method]
         done = rows[rows["state"] == "done"]
-        logged = [run for run in (done if len(done) else rows)["run"] if (with_success["run"] == run).any()]
+        logged = [run for run in (done if len(done) else rows)["run"] if run in with_success]
         if logged:
-            curves.append(_curve(method, with_success[with_success["run"].isin(logged)], finished=len(done) > 0))
+            curves.append(_curve(method, metrics[metrics["run"].isin(logged)], finished=len(done) > 0))
         missing = rows[~rows["run"].isin(logged)]
         left_out += [f"{method} seed {r.seed} ({_absence(r.state)})" for r in missing.itertuples()]
     return curves, left_out
@@ -101,7 +107,7 @@ def _absence(state: str) -> str:
 
 
 def _curve(method: str, rows: pd.DataFrame, finished: bool) -> Curve:
-    """Seeds side by side at their common updates; with fewer updates in one seed the line ends there."""
+    """Seeds side by side at their common updates; where one seed ends, the line ends."""
     success = 100.0 * rows.pivot(index="update", columns="run", values="success").dropna()
     seconds = _seconds(rows).unstack("run").loc[success.index].mean(axis=1, skipna=False)
     return Curve(
@@ -119,21 +125,19 @@ def _curve(method: str, rows: pd.DataFrame, finished: bool) -> Curve:
 def _seconds(rows: pd.DataFrame) -> pd.Series:
     """Seconds of training up to and with each update, by (update, run): the stages of an update, added up."""
     stages = rows.reindex(columns=[f"timing/{stage}" for stage in STAGES]).sum(axis=1, skipna=False)
-    spent = stages.groupby(rows["run"]).cumsum()
+    spent = stages.groupby(rows["run"]).transform(lambda seconds: seconds.cumsum(skipna=False))
     return pd.Series(spent.to_numpy(), index=pd.MultiIndex.from_frame(rows[["update", "run"]]))
 
 
 @contextmanager
 def _style() -> Iterator[None]:
-    with matplotlib.rc_context(), seaborn.axes_style("whitegrid", rc={"grid.color": "0.9"}):
-        matplotlib.rcParams.update(_RC)
+    with seaborn.axes_style("whitegrid", rc={"grid.color": "0.9"}), matplotlib.rc_context(_RC):
         yield
 
 
 def _draw(figure: Figure, curves: list[Curve], caption: str) -> None:
     by_update, by_time = figure.subplots(1, 2, sharey=True)
-    for index, curve in enumerate(curves):
-        look = _look(index, len(curves))
+    for curve, look in zip(curves, _looks([curve.method for curve in curves]), strict=True):
         _line(by_update, curve, curve.updates, look)
         if np.isfinite(curve.seconds).all():
             _line(by_time, curve, curve.seconds, look)
@@ -150,23 +154,29 @@ def _draw(figure: Figure, curves: list[Curve], caption: str) -> None:
         figure.legend(
             handles, labels, loc="outside upper center", ncols=min(len(curves), 3), frameon=False, handlelength=3.5
         )
-    figure.supxlabel(caption, fontsize=7.5, color="0.3", x=0.01, ha="left")
+    figure.supxlabel(caption, fontsize=7.0, color="0.3", x=0.01, ha="left")
 
 
-def _look(index: int, count: int) -> dict[str, Any]:
-    """Color, dash and marker of a line: told apart without color too, and by the color-blind."""
-    palette = seaborn.color_palette("colorblind", max(count, 1))
-    return {
-        "color": palette[index],
-        "linestyle": _DASHES[index % len(_DASHES)],
-        "marker": _MARKERS[index % len(_MARKERS)],
-    }
+def _looks(methods: list[str]) -> list[dict[str, Any]]:
+    """Color, dash and marker of each line: told apart without color too, and by the color-blind. An estimator looks
+    the same in every figure, whichever others are in it; variants and other methods take what is free."""
+    places = {name: place for place, name in enumerate(estimators())}
+    free = (place for place in count() if place not in {places[m] for m in methods if m in places})
+    chosen = [places[method] if method in places else next(free) for method in methods]
+    return [
+        {
+            "color": _COLORS[place % len(_COLORS)],
+            "linestyle": _DASHES[place % len(_DASHES)],
+            "marker": _MARKERS[place % len(_MARKERS)],
+        }
+        for place in chosen
+    ]
 
 
 def _line(axes: Axes, curve: Curve, x: np.ndarray, look: dict[str, Any]) -> None:
     every = max(1, len(x) // 8)
-    axes.plot(x, curve.mean, label=_label(curve), linewidth=1.6, markersize=4.5, markevery=every, markeredgecolor="white",
-              markeredgewidth=0.5, **look)  # fmt: skip
+    marks: dict[str, Any] = {"markersize": 4.5, "markevery": every, "markeredgecolor": "white", "markeredgewidth": 0.5}
+    axes.plot(x, curve.mean, label=_label(curve), linewidth=1.6, **marks, **look)
     if curve.seeds > 1:
         axes.fill_between(x, curve.low, curve.high, color=look["color"], alpha=0.12, linewidth=0)
 
@@ -182,7 +192,7 @@ def _caption(runs: Runs, curves: list[Curve], left_out: list[str]) -> str:
     text += "; bands: lowest to highest seed." if any(curve.seeds > 1 for curve in curves) else "."
     if left_out:
         text += f" Not drawn: {', '.join(left_out)}."
-    return textwrap.fill(text, 125)
+    return textwrap.fill(text, 140)
 
 
 def _save(figure: Figure, stem: Path) -> list[Path]:

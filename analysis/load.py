@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,9 @@ class Runs:
     """A set of runs, one frame a kind of fact; `run` (the run's id) joins them.
 
     runs         one row a run: RUN_COLUMNS. `state` is done, failed, running, interrupted or new; `reason` says why a
-                 run failed ("" otherwise); `options` is canonical JSON; `label` names the data ("" before the first
-                 evaluation); `commit` is the code of the newest attempt, "+dirty" where the tree was ("" unknown)
+                 run failed or what is unsure about its state ("" otherwise); `options` is canonical JSON; `label`
+                 names the data ("" before the first evaluation); `commit` is the code of the newest attempt, with
+                 "+dirty" for uncommitted changes ("" unknown)
     metrics      one row a run and update, of the newest attempt that reached it; columns as the trainer logged them
     evaluations  one row an evaluation (a task list at one moment of a run): EVALUATION_COLUMNS
     episodes     one row an evaluated episode: EPISODE_COLUMNS; `success` is bool, `steps` counts environment steps
@@ -104,7 +106,10 @@ def _collect(runs: list[_Run]) -> Runs:
 
 def _frame(rows: Iterable[dict[str, Any]], first: tuple[str, ...]) -> pd.DataFrame:
     """Rows as a frame whose columns start with `first` and are there even without rows."""
-    frame = pd.DataFrame.from_records(list(rows))
+    records = list(rows)
+    if not records:
+        return pd.DataFrame(columns=list(first), dtype=object)  # not float: names and numbers join other frames
+    frame = pd.DataFrame.from_records(records)
     return frame.reindex(columns=[*first, *(name for name in frame.columns if name not in first)])
 
 
@@ -167,11 +172,12 @@ def _state(folder: Path, attempts: list[Path]) -> tuple[str, str]:
         return "failed", _failure(_object_or_none(folder / "error.json") or {})
     if not attempts:
         return "new", ""
-    return ("running" if _is_live(_environment(attempts)) else "interrupted"), ""
+    return _liveness(_environment(attempts))
 
 
 def _failure(error: Mapping[str, Any]) -> str:
     message = " ".join(str(error.get("message") or "").split())
+    message = textwrap.shorten(message, 160, placeholder=" ...")
     what = ": ".join(part for part in (str(error.get("class") or ""), message) if part) or "no reason recorded"
     update = error.get("update")
     return what if update is None else f"{what} (update {update})"
@@ -181,19 +187,24 @@ def _environment(attempts: list[Path]) -> dict[str, Any]:
     return (_object_or_none(attempts[-1] / "env.json") if attempts else None) or {}
 
 
-def _is_live(environment: Mapping[str, Any]) -> bool:
-    """Whether the attempt's process lives. One of another machine can't be asked and counts as live."""
+def _liveness(environment: Mapping[str, Any]) -> tuple[str, str]:
+    """running or interrupted, and what is unsure about it. Good enough to tell a reader why a value is missing; the
+    run store, which decides who may go on with a run, also compares the start of the process."""
     pid = environment.get("pid")
-    if not isinstance(pid, int):
-        return False
+    if "ended" in environment or not isinstance(pid, int):
+        return "interrupted", ""
     if environment.get("host") != socket.gethostname():
-        return True
+        return "interrupted", "its process was on another host, so it may still run"
+    return ("running" if _exists(pid) else "interrupted"), ""
+
+
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # another user's process
     return True
 
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-DASH = "-"  # what stands in the place of a missing value
+DASH = "–"  # what stands in the place of a missing value
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,9 @@ class Column:
         """The cell as a reader sees it."""
         if cell.mean is None:
             return DASH
-        mean = self._number(cell.mean, "+" if self.signed else "")
-        return mean if cell.std is None or not self.spread else f"{mean} ±{self._number(cell.std)}"
-
-    def _number(self, value: float, sign: str = "") -> str:
-        return f"{value:{sign}.{_significant(value) if self.digits is None else self.digits}f}"
+        digits = _significant(cell.mean) if self.digits is None else self.digits
+        mean = f"{cell.mean:{'+' if self.signed else ''}.{digits}f}"
+        return mean if cell.std is None or not self.spread else f"{mean} ±{cell.std:.{digits}f}"
 
 
 def _significant(value: float) -> int:
@@ -62,6 +60,7 @@ class Panel:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[str, ...]
+    detail: str = ""  # what the numbers were measured on, under the title
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,8 @@ class Table:
         blocks = [_wrapped(self.title, width)]
         for panel in self.panels:
             grids = [_aligned(grid) for grid in _split(self._grid(panel), width)]
-            blocks.append("\n".join([_wrapped(panel.title, width), "\n\n".join(grids)]))
+            heads = [_wrapped(text, width) for text in (panel.title, panel.detail) if text]
+            blocks.append("\n".join([*heads, "\n\n".join(grids)]))
         blocks.append("\n".join(_wrapped(note, width, "  ") for note in self._all_notes()))
         return "\n\n".join(blocks) + "\n"
 
@@ -97,12 +97,13 @@ class Table:
         """GitHub Markdown: one table a panel, then the notes."""
         blocks = [f"## {_escaped(self.title)}"]
         for panel in self.panels:
-            blocks += [f"### {_escaped(panel.title)}", _pipes(self._grid(panel))]
+            heads = [f"### {_escaped(panel.title)}", _escaped(panel.detail)]
+            blocks += [*filter(None, heads), _pipes(self._grid(panel))]
         blocks.append("\n".join(f"- {_escaped(note)}" for note in self._all_notes()))
         return "\n\n".join(blocks) + "\n"
 
     def csv(self) -> str:
-        """One line a row: of each column its mean, `<key>.std` and `<key>.seeds`, empty where missing; then `missing`."""
+        """One line a row: each column's mean, `<key>.std` and `<key>.seeds`, empty where missing; then `missing`."""
         columns = [column for panel in self.panels for column in panel.columns]
         header = [name for c in columns for name in (c.key, f"{c.key}.std", f"{c.key}.seeds")]
         out = io.StringIO()
@@ -182,7 +183,7 @@ def _aligned(grid: list[list[str]]) -> str:
         )
         for row in grid
     ]
-    return "\n".join([lines[0].rstrip(), DASH * len(lines[0]), *(line.rstrip() for line in lines[1:])])
+    return "\n".join([lines[0].rstrip(), "-" * len(lines[0]), *(line.rstrip() for line in lines[1:])])
 
 
 def _pipes(grid: list[list[str]]) -> str:

@@ -20,12 +20,12 @@ LIST_TITLES = {"training_games": "games trained on", "unseen_games": "games neve
 RANKING_SEEDS = 4  # with fewer seeds a table says that it ranks nothing
 
 COST_COLUMNS = (
-    Column("cost.timing/all", "all", "seconds an update", digits=None, spread=True),
+    Column("cost.timing/all", "total", "seconds an update", digits=None, spread=True),
     Column("cost.timing/rollout", "rollout", "seconds an update", digits=None),
-    Column("cost.timing/generation", "generation", "seconds an update", digits=None),
-    Column("cost.timing/environment", "environment", "seconds an update", digits=None),
+    Column("cost.timing/generation", "generate", "seconds an update", digits=None),
+    Column("cost.timing/environment", "env", "seconds an update", digits=None),
     Column("cost.timing/advantage", "advantage", "seconds an update", digits=None),
-    Column("cost.timing/old_logprob", "old_logprob", "seconds an update", digits=None),
+    Column("cost.timing/old_logprob", "logprob", "seconds an update", digits=None),
     Column("cost.timing/update", "update", "seconds an update", digits=None),
     Column("cost.updates", "updates", "updates", digits=0),
     Column("cost.episodes", "episodes", "episodes", digits=0),
@@ -54,8 +54,6 @@ def comparison(
         ComparisonError: no runs; runs that differ in benchmark, model, protocol or the way of evaluation; two runs of
             one method and seed.
     """
-    if runs.runs.empty:
-        raise ComparisonError("no runs to compare")
     lists = tuple(lists) if lists is not None else list_names(runs)
     check_comparable(runs, lists)
     names = method_names(runs)
@@ -70,7 +68,7 @@ def comparison(
             for letter, (panel, _) in zip(ascii_uppercase, parts, strict=False)
         ),
         cells={place: cell for _, cells in parts for place, cell in cells.items()},
-        notes=(*_reading(scores), *_caution(grid, scores), *_holes(grid, scores), *_commits(runs, names)),
+        notes=(*_caution(grid, scores), *_holes(grid, scores), *_commits(runs, names), *_reading(grid, scores)),
         marks=_commit_marks(runs, names),
     )
 
@@ -132,7 +130,8 @@ def _list_part(runs: Runs, grid: _Grid, name: str, scores: pd.DataFrame) -> _Par
         for column in columns:
             measure = column.key.removeprefix(f"{name}.")
             cells[row, column.key] = _score(measure, seeds, _rows_of(scores, INITIAL), _why(grid, name, row))
-    return Panel(_list_title(runs, name), columns, rows), cells
+    title = f"Success on {LIST_TITLES.get(name, name.replace('_', ' '))}, %"
+    return Panel(title, columns, rows, _measured(runs, name)), cells
 
 
 def _rows_of(scores: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -175,15 +174,15 @@ def _why(grid: _Grid, name: str, method: str) -> str:
     return f"no evaluation of {name} after training" if grid.finished(method) else "no finished run"
 
 
-def _list_title(runs: Runs, name: str) -> str:
-    title = LIST_TITLES.get(name, name.replace("_", " "))
+def _measured(runs: Runs, name: str) -> str:
+    """What an evaluation list is and how it was played."""
     headers = runs.evaluations[runs.evaluations["list"] == name]
     if headers.empty:
-        return f"Success on {title} (never evaluated)"
+        return f"list {name}: never evaluated"
     head = headers.iloc[0]
     return (
-        f"Success on {title} (list {name} {head['list_hash']}: {head['count']} tasks x {head['repeats']}, "
-        f"{head['decoding']} decoding, temperature {head['temperature']}, at most {head['horizon']} steps)"
+        f"list {name} ({head['list_hash']}): {head['count']} tasks x {head['repeats']}, {head['decoding']} decoding, "
+        f"temperature {head['temperature']}, at most {head['horizon']} steps"
     )
 
 
@@ -199,8 +198,8 @@ def _cost_part(grid: _Grid, costs: pd.DataFrame) -> _Part:
             why = "no metrics" if grid.finished(row) else "no finished run"
             values = seeds[measure] if measure in seeds else pd.Series(dtype=float)
             cells[row, column.key] = _mean(values, f"{measure} was not logged" if len(seeds) else why)
-    title = "Cost of training: mean seconds an update and stage (generation and environment are parts of rollout)"
-    return Panel(title, COST_COLUMNS, grid.methods), cells
+    detail = "total = rollout + advantage + logprob + update; generate and env are parts of rollout"
+    return Panel("Cost of training: mean seconds an update, by stage", COST_COLUMNS, grid.methods, detail), cells
 
 
 # --- words around the numbers ---------------------------------------------------------------------------------------
@@ -213,39 +212,54 @@ def _title(runs: Runs) -> str:
     return f"{data}, model {first['model']}, protocol {first['protocol']}"
 
 
-def _reading(scores: Mapping[str, pd.DataFrame]) -> list[str]:
+def _reading(grid: _Grid, scores: Mapping[str, pd.DataFrame]) -> list[str]:
     """How to read the numbers."""
     notes = [
-        "Means over seeds; ± is the sample standard deviation over seeds, absent with one seed. Success: % of the "
-        "episodes that the environment calls won. Change: points against the initial policy. Turns count failures too."
+        "Means over seeds; ± is the sample standard deviation over seeds, absent with one seed. Success: share of the "
+        "episodes that the environment calls won. Change: points against the initial policy. Turns: steps an episode, "
+        "failures included."
     ]
-    for name, frame in scores.items():
-        counts = frame.groupby("method", sort=False).first() if len(frame) else frame
-        kinds = [c for c in counts.columns if c.startswith("episodes.")]
-        if kinds and len(counts):
-            listed = ", ".join(f"{kind.removeprefix('episodes.')} {counts[kind].max():.0f}" for kind in kinds)
-            notes.append(f"Episodes a seed and kind in {name}: {listed}.")
-    return notes
+    initial = grid.finished(INITIAL)
+    if not initial:
+        notes.append("Row initial: the other runs' own evaluation before training.")
+    elif any(len(_rows_of(frame, INITIAL)) < len(initial) for frame in scores.values()):
+        notes.append("Row initial: seeds that gave equal episodes are one sample of one policy and count once.")
+    return notes + _by_text({name: _kind_counts(frame) for name, frame in scores.items()})
+
+
+def _kind_counts(scores: pd.DataFrame) -> str:
+    kinds = [column for column in scores.columns if column.startswith("episodes.")]
+    counts = ", ".join(f"{kind.removeprefix('episodes.')} {scores[kind].max():.0f}" for kind in kinds)
+    return f"Episodes of a seed by kind: {counts}" if len(scores) and kinds else ""
 
 
 def _caution(grid: _Grid, scores: Mapping[str, pd.DataFrame]) -> list[str]:
     """How little a difference may mean."""
     notes = []
-    fewest = min((len(grid.finished(method)) for method in grid.methods), default=0)
-    if grid.methods and fewest < RANKING_SEEDS:
+    fewest = min((len(grid.finished(method)) for method in grid.methods), default=RANKING_SEEDS)
+    if fewest < RANKING_SEEDS:
         notes.append(
-            f"No ranking of the methods should be read from this table: a method has as few as {fewest} finished "
-            f"{'seed' if fewest == 1 else 'seeds'}, and fewer than {RANKING_SEEDS} do not tell methods apart."
+            f"No ranking of the methods should be read from this table: it has methods with only {fewest} finished "
+            f"seed{'' if fewest == 1 else 's'}; fewer than {RANKING_SEEDS} seeds do not tell methods apart."
         )
-    for name, frame in scores.items():
-        if len(frame):
-            count = int(frame["episodes"].min())
-            low, high = wilson(count // 2, count)
-            notes.append(
-                f"A seed's success on {name} rests on {count} episodes: sampling alone moves it by up to "
-                f"±{50 * (high - low):.0f} points (95 % Wilson interval at one half)."
-            )
-    return notes
+    return notes + _by_text({name: _sampling_error(frame) for name, frame in scores.items()})
+
+
+def _sampling_error(scores: pd.DataFrame) -> str:
+    if scores.empty:
+        return ""
+    count = int(scores["episodes"].min())
+    low, high = wilson(count // 2, count)
+    return (
+        f"A seed's success rests on {count} episodes: sampling them alone moves it by up to ±{50 * (high - low):.0f} "
+        "points (95 % Wilson interval at one half)"
+    )
+
+
+def _by_text(texts: Mapping[str, str]) -> list[str]:
+    """One note for each distinct text, with the lists that it holds for."""
+    distinct = dict.fromkeys(text for text in texts.values() if text)
+    return [f"{text} ({', '.join(name for name in texts if texts[name] == text)})." for text in distinct]
 
 
 def _holes(grid: _Grid, scores: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -27,7 +27,7 @@ def default_config(algorithm: str, seed: int) -> dict[str, Any]:
 class RunWriter:
     """One run folder. Every method writes one kind of file and returns the writer."""
 
-    def __init__(self, root: Path, algorithm: str, seed: int = 1, **config: Any) -> None:
+    def __init__(self, root: Path, algorithm: str, /, seed: int = 1, **config: Any) -> None:
         self.path = root / f"{algorithm}-{seed}"
         self.path.mkdir(parents=True)
         merged = default_config(algorithm, seed)
@@ -91,14 +91,18 @@ def metrics_row(update: int, success: float) -> dict[str, Any]:
 @pytest.fixture
 def new_run(tmp_path: Path) -> Callable[..., RunWriter]:
     """`new_run(algorithm, seed, **config groups)` makes a run folder under tmp_path / "runs"."""
-    return lambda algorithm, seed=1, **config: RunWriter(tmp_path / "runs", algorithm, seed, **config)
+
+    def make(algorithm: str, /, seed: int = 1, **config: Any) -> RunWriter:
+        return RunWriter(tmp_path / "runs", algorithm, seed, **config)
+
+    return make
 
 
 @pytest.fixture
 def finished_run(new_run: Callable[..., RunWriter]) -> Callable[..., RunWriter]:
-    """`finished_run(algorithm, seed, solved)`: a done run that solved the first `solved` of 12 episodes of both lists."""
+    """`finished_run(algorithm, seed, solved)`: done, with the first `solved` of 12 episodes of both lists solved."""
 
-    def make(algorithm: str, seed: int = 1, solved: int = 6, **config: Any) -> RunWriter:
+    def make(algorithm: str, /, seed: int = 1, solved: int = 6, **config: Any) -> RunWriter:
         won = [i < solved for i in range(12)]
         run = new_run(algorithm, seed, **config).attempt([0.25, 0.5, 0.5, 0.75])
         return run.evaluation(won).evaluation(won, "unseen_games").done()

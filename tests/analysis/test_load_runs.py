@@ -43,7 +43,7 @@ def test_a_root_a_folder_of_runs_and_a_list_give_the_same(tmp_path, finished_run
 def test_no_run_is_an_error_that_names_the_folder(tmp_path):
     with pytest.raises(RunsError, match=f"no run in {tmp_path}"):
         load_runs(tmp_path)
-    with pytest.raises(RunsError, match="no run in .*absent"):
+    with pytest.raises(RunsError, match=r"no run in .*absent"):
         load_runs(tmp_path / "absent")
 
 
@@ -67,13 +67,15 @@ def test_states(tmp_path, new_run):
     new_run("grpo", 3).attempt(host=socket.gethostname(), pid=os.getpid())
     new_run("grpo", 4).attempt().failed("first line\nsecond line", update=7)
     new_run("grpo", 5).attempt().done()
+    new_run("grpo", 7).attempt(host=socket.gethostname(), pid=os.getpid(), ended=1.0)
     new_run("grpo", 6).attempt(host="another-machine", pid=NO_PROCESS)
     frame = load_runs(tmp_path).runs.set_index("seed")
     assert frame["state"].to_dict() == {
-        1: "new", 2: "interrupted", 3: "running", 4: "failed", 5: "done", 6: "running",
+        1: "new", 2: "interrupted", 3: "running", 4: "failed", 5: "done", 6: "interrupted", 7: "interrupted",
     }  # fmt: skip
     assert frame["reason"][4] == "RuntimeError: first line second line (update 7)"
     assert frame["reason"][5] == ""
+    assert "another host" in frame["reason"][6]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema": NaN}', "[]"])
@@ -173,6 +175,6 @@ def test_a_config_of_something_else_is_an_error_in_one_line(tmp_path: Path, text
     folder = tmp_path / "x"
     folder.mkdir()
     (folder / "config.yaml").write_text(text)
-    with pytest.raises(RunsError, match="config.yaml: not") as error:
+    with pytest.raises(RunsError, match=r"config\.yaml: not") as error:
         load_runs(tmp_path)
     assert "\n" not in str(error.value)
