@@ -21,7 +21,7 @@ from algorithms.states import EncodedBatch
 from algorithms.statistics import normalize
 from algorithms.walks import Field, discounted_means
 
-ROUNDING = 1e-12  # a difference of values in [0, 1] below this is a rounding error, and 0
+ROUNDING = 1e-12  # a difference of values in [0, 1] below this is rounding, and 0
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ def td_residual(graph: TrajectoryGraph, gamma: float) -> np.ndarray:
 
 
 def graph_gae(batch: EncodedBatch, graph: TrajectoryGraph, residual: np.ndarray, options: GRAFTOptions) -> np.ndarray:
-    """The terms k >= 1 of Graph GAE [rows]; exactly 0 with dedicated sinks, where no walk is needed to know it."""
+    """The terms k >= 1 of Graph GAE [rows]; exactly 0 with dedicated sinks, known without a walk."""
     if options.sinks == "dedicated":
         return np.zeros(len(residual))
     total = np.bincount(graph.source, weights=residual, minlength=graph.nodes)
     total[np.abs(total) < ROUNDING * np.maximum(graph.out_count, 1)] = 0.0
     field = Field(graph.edges, batch.node_group, graph.out_count, total)
-    layout = batch.layout
-    return discounted_means(field, graph.target, layout.length - 1 - layout.step, options.gamma * options.gae_lambda)
+    horizon = batch.layout.length - 1 - batch.layout.step
+    return discounted_means(field, graph.target, horizon, options.gamma * options.gae_lambda)
 
 
 ESTIMATOR = Estimator("graft", GRAFTOptions, graft)

@@ -41,9 +41,9 @@ class GraphGPOOptions(CommonOptions):
 def graphgpo(batch: EncodedBatch, options: GraphGPOOptions) -> Credit:
     """`A = episode_weight A^E + step_weight normalize(R | state group)`.
 
-    `R = success_reward * omega^{d(s')} - p*[not valid]`, d(s) the shortest distance to SUCCESS in the group's graph, unit
-    edges; a node that can't get there has the largest finite distance of its group plus 1. With `progress`, R pays
-    `omega^{d(s') - d(s) + 1}`. (The paper writes `omega^{d(s') + c}`, the same after mean_std.) Without a solved
+    `R = success_reward * omega^{d(s')} - p*[not valid]`, d(s) the shortest distance to SUCCESS in the group's graph,
+    unit edges; a node that can't get there has the largest finite distance of its group plus 1. With `progress`, R
+    pays `omega^{d(s') - d(s) + 1}`. (The paper writes `omega^{d(s') + c}`, the same after mean_std.) Without a solved
     trajectory every distance is 1 and the step term is 0, penalties aside.
     """
     graph = TrajectoryGraph.to_success(batch)
