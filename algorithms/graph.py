@@ -118,10 +118,9 @@ class TrajectoryGraph:
             return best
         edges = self.edges
         weight = edges.count / self.out_count[edges.source]
-        useful = reach[edges.target]  # then the source reaches too
+        useful = reach[edges.target]  # other edges lead to V = 0 and enter no equation
         detour = self.distance[edges.target[useful]] + 1.0 - self.distance[edges.source[useful]]
         weight[useful] *= discount ** (power * detour)
-        weight[~useful] = 0.0
         return best * self._solve(weight) ** (1.0 / power)
 
     def _solve(self, weight: np.ndarray) -> np.ndarray:

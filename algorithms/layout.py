@@ -118,7 +118,7 @@ def _step_error(columns: Mapping[str, np.ndarray], trajectory: np.ndarray, step:
     bad = int(np.argmax(step[order] != expected))
     row, want, got = int(order[bad]), int(expected[bad]), int(step[order[bad]])
     problem = f"step {got} appears twice" if got < want else f"step {want} is missing, found {got}"
-    where = f"trajectory {columns['trajectory'][row]!r} of group {columns['group'][row]!r}"
+    where = f"trajectory {_shown(columns['trajectory'][row])} of group {_shown(columns['group'][row])}"
     return RolloutError(f"column 'step', row {row}: {problem} in {where}; steps must be 0, 1, ..., T-1")
 
 
@@ -131,7 +131,7 @@ def _check_success(columns: Mapping[str, np.ndarray], trajectory: np.ndarray, le
         row = int(rows[np.argmax(success != success[0])])
         raise RolloutError(
             f"column 'success', row {row}: {bool(columns['success'][row])} but row {rows[0]} of the same trajectory "
-            f"{columns['trajectory'][row]!r} says {bool(success[0])}; success belongs to the trajectory"
+            f"{_shown(columns['trajectory'][row])} says {bool(success[0])}; success belongs to the trajectory"
         )
 
 
@@ -144,6 +144,11 @@ def _check_tasks(columns: Mapping[str, np.ndarray], group: np.ndarray, groups: i
         row = int(np.argmax(bad))
         first = int(np.argmax(group == group[row]))
         raise RolloutError(
-            f"column 'task', row {row}: group {columns['group'][row]!r} holds two tasks, {columns['task'][first]!r} "
-            f"(row {first}) and {columns['task'][row]!r}; a group is one task"
+            f"column 'task', row {row}: group {_shown(columns['group'][row])} holds two tasks, "
+            f"{_shown(columns['task'][first])} (row {first}) and {_shown(columns['task'][row])}; a group is one task"
         )
+
+
+def _shown(identifier: Any) -> str:
+    """An id as it was given, not as numpy prints its own integers."""
+    return repr(identifier.item() if isinstance(identifier, np.integer) else identifier)

@@ -65,6 +65,8 @@ def discounted_means(field: Field, start: np.ndarray, horizon: np.ndarray, facto
     begin = new_id[start[queries]]
     for first, stop in _chunks(local):
         low, high = np.searchsorted(begin, (first, stop))
+        if low == high:  # its trajectories have nothing to look ahead to
+            continue
         mine = queries[low:high]
         result[mine] = _walk(_cut(local, first, stop), begin[low:high] - first, horizon[mine], factor)
     return result

@@ -102,6 +102,6 @@ def _registered() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def _nearest(name: str, valid: list[str] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, valid, n=2, cutoff=0.7)
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{name!r}; {hint}valid: {', '.join(valid)}"

@@ -73,7 +73,8 @@ class TestEveryEstimator:
             episode(0, ["a", "b", "c"], False) + episode(1, ["a", "c"], False),
             episode(0, ["a", "a", "a", "a"], False, invalid=(0, 1, 2)) + episode(1, ["a", "a", "b"], True),
             episode(0, ["\U0001f600", "\u202eא\x00", ""], True) + episode(1, ["\U0001f600", "", "ﬀ"], False),
-            episode(0, ["x" * 100_000, "x" * 99_999 + "y", "x" * 100_000], True) + episode(1, ["x" * 100_000, "z"], False),
+            episode(0, ["x" * 100_000, "x" * 99_999 + "y", "x" * 100_000], True)
+            + episode(1, ["x" * 100_000, "z"], False),
         ],
         ids=["one-step-win", "one-step-loss", "self-loops", "all-win", "all-lose", "invalid", "unicode", "long"],
     )

@@ -219,9 +219,10 @@ class TestPublicFailures:
         # the first step of the first trajectory would carry half of the penalty of its second one.
         rows = episode(0, ["a", "b", "won"], True, invalid=(1,)) + episode(1, ["a", "lost"], False, invalid=(0,))
         options = {"gamma": 0.5, "invalid_action_penalty": 2.0, "normalization": "mean"}
-        step_term = estimate("gigpo", batch_of(rows), **options).advantages - estimate(
-            "grpo", batch_of(rows), invalid_action_penalty=2.0, normalization="mean"
-        ).advantages
+        step_term = (
+            estimate("gigpo", batch_of(rows), **options).advantages
+            - estimate("grpo", batch_of(rows), invalid_action_penalty=2.0, normalization="mean").advantages
+        )
         np.testing.assert_allclose(step_term, [3.5, 0.0, -3.5], atol=1e-12)
 
     def test_a_copied_row_is_refused_so_batch_shaping_cannot_change_the_estimate(self):
@@ -254,9 +255,10 @@ class TestWorkedExamples:
     def test_g2po_compares_the_states_that_follow(self):
         rows = episode(0, ["a", "b", "won"], True) + episode(1, ["a", "c", "lost"], False)
         options = {"gamma": 0.5, "normalization": "mean", "edge_centric": False}
-        node = estimate("g2po", batch_of(rows), **options).advantages - estimate(
-            "grpo", batch_of(rows), normalization="mean"
-        ).advantages
+        node = (
+            estimate("g2po", batch_of(rows), **options).advantages
+            - estimate("grpo", batch_of(rows), normalization="mean").advantages
+        )
         np.testing.assert_allclose(node, [2.5, 0.0, -2.5, 0.0], atol=1e-12)  # V(b) = 5, V(c) = 0
 
     def test_graphhca_credits_the_log_ratio_of_potentials(self):
@@ -281,7 +283,9 @@ class TestDiagnostics:
             assert record["singleton_fraction"] == pytest.approx(1 / 3)
 
     def test_shares_of_advantages(self):
-        rows = episode(0, ["a", "won"], True) + episode(1, ["b", "lost"], False) + episode(0, ["a", "b"], True, group="h")
+        rows = (
+            episode(0, ["a", "won"], True) + episode(1, ["b", "lost"], False) + episode(0, ["a", "b"], True, group="h")
+        )
         result = estimate("grpo", batch_of(rows))
         assert result.diagnostics["zero_fraction"] == pytest.approx(1 / 3)
         assert result.diagnostics["advantage_std"] == pytest.approx(np.std(result.advantages))
