@@ -109,6 +109,20 @@ def test_a_cycle_of_period_two_never_settles():
     assert expected[0] > 0
 
 
+def test_a_group_that_settles_is_walked_no_further(monkeypatch):
+    moves = []
+    move = walks._Moves.move
+    monkeypatch.setattr(walks._Moves, "move", lambda self, reached: moves.append(1) or move(self, reached))
+    encoded = encode(batch_of(episode(0, ["a", "a", "b", "a"] * 100 + ["end"], True)))
+    graph = TrajectoryGraph.merged(encoded)
+    total = np.where(graph.out_count > 0, 1.0, 0.0)
+    field = Field(graph.edges, encoded.node_group, graph.out_count, total)
+    start, horizon = graph.source[:2], np.array([399, 17])
+    expected = walked_slowly(graph, total, start, horizon, 0.99)
+    np.testing.assert_allclose(discounted_means(field, start, horizon, 0.99), expected, rtol=1e-12)
+    assert len(moves) < 6
+
+
 def test_distances_on_a_long_chain_with_a_shortcut():
     n = 5000
     rows = episode(0, [f"s{i}" for i in range(n + 1)], True) + episode(1, ["s0", f"s{n - 3}", "lost"], False)

@@ -90,13 +90,17 @@ class TestReading:
         with pytest.raises(RolloutError, match="'completion' is not in this batch"):
             batch.column("completion")
 
-    def test_the_batch_owns_its_data(self):
-        reward = np.array([0.0, 10.0, 0.0])
-        batch = build(reward=reward)
-        reward[0] = 99.0
-        assert batch.column("reward")[0] == 0.0
+    @pytest.mark.parametrize("name", ["reward", "valid", "step", "group", "state"])
+    def test_the_batch_owns_its_data(self, name):
+        numbers = {"group": [3, 3, 3]} if name == "group" else {}
+        given = np.asarray(columns(**numbers)[name], dtype=object if name == "state" else None)
+        before = given.tolist()
+        batch = build(**{name: given})
+        given[:] = given[::-1].copy()
+        given[0] = given[1]
+        assert batch.column(name).tolist() == before
         with pytest.raises(ValueError, match="read-only"):
-            batch.column("reward")[0] = 1.0
+            batch.column(name)[0] = given[0]
 
 
 class TestRefusals:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ class TestGraphHCA:
     def test_a_larger_power_never_lowers_the_potential(self, seed):
         graph = TrajectoryGraph.dedicated(encode(random_batch(seed)))
         phis = [potential(graph, GraphHCAOptions(power=power)) for power in (1, 1.5, 4, 60, 3000, math.inf)]
-        for lower, higher in zip(phis, phis[1:], strict=False):
+        for lower, higher in pairwise(phis):
             assert np.all(lower <= higher + 1e-12)
         assert np.all((phis[0] >= 0) & (phis[-1] <= 1))
 
@@ -272,15 +273,17 @@ class TestWorkedExamples:
 class TestDiagnostics:
     def test_counts_and_shares(self):
         rows = episode(0, ["a", "b", "c"], True, group="mixed") + episode(1, ["a", "b", "d"], False, group="mixed")
-        rows += episode(0, ["a", "b"], True, group="easy") + episode(0, ["a", "a"], False, group="hard")
+        rows += episode(0, ["a", "b"], True, group="easy") + episode(0, ["a", "b"], True, group="easy too")
+        rows += episode(0, ["a", "a"], False, group="hard")
         for name in estimators():
             record = estimate(name, batch_of(rows)).diagnostics
             counted = {key: record[key] for key in ("rows", "trajectories", "groups", "nodes")}
-            assert counted == {"rows": 6, "trajectories": 4, "groups": 3, "nodes": 4}
-            assert record["merge_rate"] == pytest.approx(1 / 3)
-            assert record["too_easy_groups"] == record["too_hard_groups"] == pytest.approx(1 / 3)
-            assert record["singleton_groups"] == 2
-            assert record["singleton_fraction"] == pytest.approx(1 / 3)
+            assert counted == {"rows": 7, "trajectories": 5, "groups": 4, "nodes": 5}
+            assert record["merge_rate"] == pytest.approx(2 / 7)
+            assert record["too_easy_groups"] == 0.5
+            assert record["too_hard_groups"] == 0.25
+            assert record["singleton_groups"] == 3
+            assert record["singleton_fraction"] == pytest.approx(3 / 7)
 
     def test_shares_of_advantages(self):
         rows = (
