@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -52,12 +53,12 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     parsed = [_parse(text) for text in overrides]
     groups = [entry for entry in parsed if entry.key in GROUPS]
     for entry in groups:
-        _check_choice(entry.key, entry.value, extra)
+        _check_choice(entry, extra)
     group_texts = [entry.text for entry in groups]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         base = _run_hydra(group_texts, extra)
         texts = [_value_override(entry, base) for entry in parsed if entry.key not in GROUPS]
-        composed = _run_hydra(group_texts + texts, extra)
+        composed = _run_hydra(group_texts + texts, extra) if texts else base
     return validate(_numbers_like(_resolve(composed), _unresolved(base)))
 
 
@@ -99,7 +100,9 @@ class _Entry:
 
 def _parse(text: str) -> _Entry:
     if "=" not in text and not text.startswith("~"):
-        raise ConfigError(f"cannot read {text!r}: an override is key=value{nearest(text, GROUPS)}")
+        of_group = [f"{group}={text}" for group in GROUPS if text in choices(group)]
+        hint = f"; did you mean {of_group[0]!r}?" if of_group else ""
+        raise ConfigError(f"cannot read {text!r}: an override is key=value{hint}")
     try:
         parsed: Override = OverridesParser.create().parse_override(text)
     except HydraException as error:
@@ -112,7 +115,10 @@ def _parse(text: str) -> _Entry:
     return _Entry(text, key, parsed.value(), parsed.is_delete())
 
 
-def _check_choice(group: str, value: Any, extra: Path | None) -> None:
+def _check_choice(entry: _Entry, extra: Path | None) -> None:
+    group, value = entry.key, entry.value
+    if entry.delete:
+        raise ConfigError(f"{entry.text!r}: a run needs its {group}; choose another one with {group}=...")
     known = choices(group, extra)
     if not isinstance(value, str) or value not in known:
         hint = nearest(str(value), known)
@@ -174,6 +180,8 @@ def _run_hydra(overrides: Sequence[str], extra: Path | None) -> DictConfig:
         return hydra_compose("config", overrides=[*overrides, *search])
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(f"configuration error: {_one_line(error)}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"a configuration file is not YAML: {' '.join(str(error).split())}") from None
 
 
 def _unresolved(config: DictConfig) -> dict[str, Any]:

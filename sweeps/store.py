@@ -123,14 +123,18 @@ class RunFolder:
             return "failed"
         if not attempts:
             return "new"
-        record = read_json(attempts[-1] / "env.json") or {}
-        return "running" if "ended" not in record and environment.is_live(record) else "interrupted"
+        return "interrupted" if _live_process(attempts[-1]) is None else "running"
 
     def attempts(self) -> list[Path]:
         """Folders of the attempts, oldest first."""
         parent = self.path / "attempts"
         found = parent.iterdir() if parent.is_dir() else iter(())
         return sorted((path for path in found if path.name.isdigit()), key=lambda path: int(path.name))
+
+    def holder(self) -> int | None:
+        """Process id of the live attempt on this host, None when there is none."""
+        attempts = self.attempts()
+        return _live_process(attempts[-1]) if attempts else None
 
     def start_attempt(self) -> Attempt:
         """Claim the run for this process. StoreError when it is done or a live attempt holds it.
@@ -171,9 +175,9 @@ class RunFolder:
         state = self._state(attempts)
         if state == "done":
             raise StoreError(f"run {self.id} is done; delete {self.path} to run it again")
-        newest = (read_json(attempts[-1] / "env.json") or {}) if attempts else {}
-        if "ended" not in newest and environment.is_live(newest):
-            raise StoreError(f"run {self.id} is running already (process {newest['pid']}); wait for it or stop it")
+        holder = _live_process(attempts[-1]) if attempts else None
+        if holder is not None:
+            raise StoreError(f"run {self.id} is running already (process {holder}); wait for it or stop it")
 
     def _archive_error(self, newest: Path) -> None:
         error = self.path / "error.json"
@@ -306,6 +310,11 @@ class Attempt:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _live_process(attempt: Path) -> int | None:
+    record = read_json(attempt / "env.json") or {}
+    return record["pid"] if "ended" not in record and environment.is_live(record) else None
 
 
 def _take_pending_output(attempt: Path) -> None:
