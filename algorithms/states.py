@@ -70,10 +70,9 @@ def encode(batch: RolloutBatch, matching: StateMatching = "exact", embed: Embed 
 
 def _encode(batch: RolloutBatch, matching: StateMatching, embed: Embed | None) -> EncodedBatch:
     layout = batch.layout
-    codes, table = encode_text(chain(batch.column("state").tolist(), batch.column("next_state").tolist()))
     order = layout.order
     group = np.concatenate([layout.group, layout.group])
-    key = np.concatenate([codes[: batch.rows][order], codes[batch.rows :][order]])
+    key, table = _keys(batch)
     node, nodes = compact(group * len(table) + key, layout.groups * len(table))
     node_group = np.empty(nodes, dtype=np.int64)
     node_group[node] = group
@@ -94,6 +93,19 @@ def _encode(batch: RolloutBatch, matching: StateMatching, embed: Embed | None) -
         success=batch.column("success")[order],
         success_reward=batch.success_reward,
     )
+
+
+def _keys(batch: RolloutBatch) -> tuple[np.ndarray, dict[str, int]]:
+    """Integers [2*rows] for the state keys and then the next-state keys, in sorted order, and the table behind them."""
+    layout = batch.layout
+    state, following = batch.column("state")[layout.order], batch.column("next_state")[layout.order]
+    # Nearly always the key observed is the key acted in next: comparing two texts is cheaper than hashing one.
+    repeated = np.append(following[:-1] == state[1:], False) & ~layout.last
+    codes, table = encode_text(chain(state.tolist(), following[~repeated].tolist()))
+    next_code = np.empty(batch.rows, dtype=np.int64)
+    next_code[~repeated] = codes[batch.rows :]
+    next_code[repeated] = codes[1 : batch.rows][repeated[:-1]]
+    return np.concatenate([codes[: batch.rows], next_code]), table
 
 
 def _node_texts(node: np.ndarray, key: np.ndarray, nodes: int, table: list[str]) -> list[str]:

@@ -131,15 +131,15 @@ def _walk(field: Field, start: np.ndarray, horizon: np.ndarray, factor: float) -
     and the group leaves the chunk.
     """
     result = np.empty(len(start))
-    active = np.arange(len(start))
+    active = np.argsort(horizon, kind="stable")  # queries that have not ended, those that end first in front
     moves, means = _Moves.build(field), _Means.build(field)
     reached = means.identity()
     mean = means.of(reached)
     running = factor * mean
     for level in range(1, int(horizon.max()) + 1):
-        ends = horizon[active] == level
-        result[active[ends]] = running[start[active[ends]]]
-        active = active[~ends]
+        ended = active[: np.searchsorted(horizon[active], level, side="right")]
+        result[ended] = running[start[ended]]
+        active = active[len(ended) :]
         if len(active) == 0:
             break
         moved = moves.move(reached)

@@ -193,8 +193,11 @@ def slow_potential(states, target, s):
 def _graphhca(group, reward, s):
     target = _targets(group["rows"], failures_too=True)
     phi = slow_potential(_states(group), target, s)
-    psi = {u: math.log(max(x, s["floor"])) for u, x in phi.items()}
-    credit = [psi[v] - psi[u] for u, v in zip(_states(group), target, strict=True)]
+
+    def psi(u):
+        return math.log(max(phi.get(u, 0.0), s["floor"]))
+
+    credit = [psi(v) - psi(u) for u, v in zip(_states(group), target, strict=True)]
     step = _by_pool(credit, _states(group), s["normalization"])
     episode = _episode(group, reward, s)
     return [s["episode_weight"] * e + s["step_weight"] * a for e, a in zip(episode, step, strict=True)]

@@ -62,6 +62,18 @@ def test_equals_the_slow_loop_with_rewards_of_one(name):
     np.testing.assert_allclose(result, slow_estimate(name, rows, 1.0), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("seed", range(6))
+def test_equals_the_slow_loop_where_a_state_is_not_the_one_observed_before(name, seed):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng)
+    for row in rows:
+        if rng.random() < 0.3:
+            row["next_state"] = str(rng.choice(["nowhere", "s0", "s1"]))
+    expected = slow_estimate(name, rows, 10.0)
+    np.testing.assert_allclose(estimate(name, batch_of(rows)).advantages, expected, rtol=0, atol=1e-9)
+
+
 def test_dense_rewards_are_discounted_where_they_occur():
     rng = np.random.default_rng(3)
     rows = random_rows(rng, horizon=20)
