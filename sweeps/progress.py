@@ -135,7 +135,9 @@ class Bars:
         clock = self._clocks[label]
         self._progress.remove_task(self._bars.pop(label))
         how = f"FAILED: {outcome.reason}" if outcome.exit_code else f"done in {duration(clock.elapsed)}"
-        self._progress.console.print(f"{label}: {how} ({self._ended} of {len(self._updates)})", markup=False)
+        self._progress.console.print(
+            f"{label}: {how} ({self._ended} of {len(self._updates)})", markup=False, highlight=False
+        )
         if self._ended == len(self._updates):
             self.close()
 

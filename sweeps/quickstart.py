@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps import config, extras, progress
+from sweeps import config as configs
+from sweeps import extras, progress
 from sweeps.config import ConfigError
 from sweeps.files import StoreError, atomic_write_json, atomic_write_text
 from sweeps.local import INTERRUPTED, Job, Outcome, Watcher, run_jobs
@@ -67,7 +68,7 @@ def default_methods() -> tuple[str, ...]:
     """Every registered estimator that has a configuration, in table order."""
     from algorithms import estimators
 
-    configured = config.choices("algorithm")
+    configured = configs.choices("algorithm")
     return tuple(name for name in estimators() if name in configured)
 
 
@@ -89,7 +90,7 @@ def make_plan(
 
 
 def _check(methods: Sequence[str], seeds: int, overrides: Sequence[str], config_dir: Path | None) -> None:
-    known = [name for name in config.choices("algorithm", config_dir) if name != INITIAL]
+    known = [name for name in configs.choices("algorithm", config_dir) if name != INITIAL]
     for method in methods:
         if method not in known:
             raise ConfigError(
@@ -108,8 +109,8 @@ def _check(methods: Sequence[str], seeds: int, overrides: Sequence[str], config_
 
 
 def _cell(out: Path, method: str, seed: int, overrides: Sequence[str], config_dir: Path | None) -> Cell:
-    resolved = config.compose([f"algorithm={method}", f"seed={seed}", *overrides], config_dir)
-    return Cell(method, seed, resolved, out / "runs" / config.identity(resolved))
+    resolved = configs.compose([f"algorithm={method}", f"seed={seed}", *overrides], config_dir)
+    return Cell(method, seed, resolved, out / "runs" / configs.identity(resolved))
 
 
 # --- the plan in words ------------------------------------------------------------------------------------------------
@@ -212,7 +213,8 @@ def _run(plan: Plan, jobs: int) -> list[Outcome]:
         print("every cell is done already")
         return []
     threads = plan.cells[0].config["resources"]["threads"]
-    prepared = _pool([_preparation(plan)], 1, threads, progress.watcher({"warm start": 0}))
+    preparation = _preparation(plan)
+    prepared = _pool([preparation], 1, threads, progress.watcher({preparation.label: 0}))
     if any(outcome.exit_code for outcome in prepared):
         return prepared
     cells = [Job(cell.label, f"{RUNNER}:run_cell", (cell.folder,), _log(cell.folder), cell.folder) for cell in todo]
@@ -220,7 +222,9 @@ def _run(plan: Plan, jobs: int) -> list[Outcome]:
 
 
 def _preparation(plan: Plan) -> Job:
-    return Job("warm start", f"{RUNNER}:prepare", (plan.cells[0].config, plan.out), plan.out / "cache" / "prepare.log")
+    config = plan.cells[0].config
+    label = "warm start" if "warm_start" in config["model"] else "model"
+    return Job(label, f"{RUNNER}:prepare", (config, plan.out), plan.out / "cache" / "prepare.log")
 
 
 def _log(folder: Path) -> Path:
