@@ -100,7 +100,7 @@ def _keys(batch: RolloutBatch) -> tuple[np.ndarray, dict[str, int]]:
     layout = batch.layout
     state, following = batch.column("state")[layout.order], batch.column("next_state")[layout.order]
     # Nearly always the key observed is the key acted in next: comparing two texts is cheaper than hashing one.
-    repeated = np.append(following[:-1] == state[1:], False) & ~layout.last
+    repeated = np.append(following[:-1] == state[1:], False).astype(bool)
     codes, table = encode_text(chain(state.tolist(), following[~repeated].tolist()))
     next_code = np.empty(batch.rows, dtype=np.int64)
     next_code[~repeated] = codes[batch.rows :]

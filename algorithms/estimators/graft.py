@@ -63,8 +63,7 @@ def td_residual(graph: TrajectoryGraph, gamma: float) -> np.ndarray:
     """`gamma V(s') - V(s)` [rows]."""
     value = graph.solve(gamma)
     residual = gamma * value[graph.target] - value[graph.source]
-    residual[np.abs(residual) < ROUNDING] = 0.0
-    return residual
+    return np.where(np.abs(residual) < ROUNDING, 0.0, residual)
 
 
 def graph_gae(batch: EncodedBatch, graph: TrajectoryGraph, residual: np.ndarray, options: GRAFTOptions) -> np.ndarray:
