@@ -121,8 +121,19 @@ def _check_choice(entry: _Entry, extra: Path | None) -> None:
         raise ConfigError(f"{entry.text!r}: a run needs its {group}; choose another one with {group}=...")
     known = choices(group, extra)
     if not isinstance(value, str) or value not in known:
+        if group == "algorithm" and _is_registered(value):
+            raise ConfigError(
+                f"estimator {value!r} is registered but has no configuration: write algorithm/{value}.yaml with name, "
+                "objective and options in a folder of yours, and give that folder as --config-dir"
+            )
         hint = nearest(str(value), known)
         raise ConfigError(f"{group} {str(value)!r} does not exist{hint} (known: {', '.join(known)})")
+
+
+def _is_registered(name: Any) -> bool:
+    from algorithms import estimators
+
+    return name in estimators()
 
 
 def _value_override(entry: _Entry, base: DictConfig) -> str:

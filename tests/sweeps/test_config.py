@@ -124,6 +124,12 @@ def test_a_config_dir_adds_choices(tmp_path):
         compose(["algorithm=mine"])
 
 
+def test_a_registered_estimator_without_a_file_says_what_to_write(monkeypatch):
+    monkeypatch.setattr("algorithms.estimators", lambda: ("grpo", "theirs"))
+    with pytest.raises(ConfigError, match=r"write algorithm/theirs\.yaml .* --config-dir"):
+        compose(["algorithm=theirs"])
+
+
 def test_infinity_survives_as_text():
     options = compose(["algorithm=graphhca", "algorithm.options.power=inf"])["algorithm"]["options"]
     assert options["power"] == "inf"
