@@ -84,6 +84,10 @@ class Watcher(Protocol):
 
     def ended(self, outcome: Outcome) -> None: ...
 
+    def stopping(self, running: Sequence[Job]) -> None:
+        """Called when an interrupt has arrived, before running jobs are waited for."""
+        ...
+
 
 class Silent:
     """A watcher that says nothing."""
@@ -95,6 +99,9 @@ class Silent:
         pass
 
     def ended(self, outcome: Outcome) -> None:
+        pass
+
+    def stopping(self, running: Sequence[Job]) -> None:
         pass
 
 
@@ -137,6 +144,7 @@ def run_jobs(
                     outcomes[index] = Outcome(jobs[index], running.pop(index).exitcode or 0)
                     watcher.ended(outcomes[index])
         except BaseException:
+            watcher.stopping([jobs[index] for index in running])
             _stop(list(running.values()), grace)
             raise
     return [outcomes[index] for index in range(len(jobs))]

@@ -69,6 +69,12 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def stopping_text(running: Sequence[Job]) -> str:
+    """What is said after an interrupt."""
+    names = ", ".join(job.label for job in running) or "nothing"
+    return f"stopping; waiting for {names} to end (interrupt again to kill)"
+
+
 class Lines:
     """A line when a job starts, at every few updates, and when it ends."""
 
@@ -94,6 +100,9 @@ class Lines:
         clock = self._clocks[outcome.job.label]
         how = f"FAILED: {outcome.reason}" if outcome.exit_code else f"done in {duration(clock.elapsed)}"
         self._say(f"{outcome.job.label}: {how} ({self._ended} of {len(self._updates)})")
+
+    def stopping(self, running: Sequence[Job]) -> None:
+        self._say(stopping_text(running))
 
     def _say(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -140,6 +149,10 @@ class Bars:
         )
         if self._ended == len(self._updates):
             self.close()
+
+    def stopping(self, running: Sequence[Job]) -> None:
+        self.close()
+        self._progress.console.print(stopping_text(running), markup=False, highlight=False)
 
     def close(self) -> None:
         """Take the bars off the screen."""

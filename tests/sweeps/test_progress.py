@@ -59,6 +59,8 @@ def test_bars_for_a_terminal(tmp_path):
     with run.start_attempt() as attempt:
         attempt.log({"update": 0, "success": 0.5})
     bars.tick([job])
+    bars.stopping([job])
+    assert "waiting for graft seed 1 to end" in out.getvalue()
     bars.ended(Outcome(job, 0))
     assert "graft seed 1: done in" in out.getvalue()
 
