@@ -22,6 +22,7 @@ from algorithms.rollouts import RolloutBatch
 GROUP_SIZE = 8
 HORIZON = 50
 STATE_LENGTH = 500
+MEAN_STEPS = 39  # of a synthetic trajectory, rounded down
 PLACES = 30
 CONDITIONS = 6  # what is held, what is open: the same place looks different
 STAY = 0.2  # chance that a step leaves the observation as it was
@@ -31,20 +32,23 @@ _TEXT = frozenset({"group", "trajectory", "state", "action", "next_state"})
 
 
 def synthetic_columns(
-    rows: int, seed: int = 0, state_length: int = STATE_LENGTH, places: int = PLACES
+    groups: int, seed: int = 0, state_length: int = STATE_LENGTH, places: int = PLACES
 ) -> dict[str, Any]:
     """Columns of a batch shaped like ALFWorld's: random walks with revisits and self-loops, half of them solved.
 
-    `rows` rows or a few more, in whole groups of 8 trajectories of 10 to 50 steps; every string is a fresh object.
-    `places` sets how much trajectories overlap: 30 merges about four rows of five.
+    A group is 8 trajectories of 10 to 50 steps, about 320 rows; every string is a fresh object. `places` sets how much
+    trajectories overlap: with 30, nearly two rows of three act in a state seen before.
     """
     rng = np.random.default_rng(seed)
     columns: dict[str, list[Any]] = defaultdict(list)
-    group = 0
-    while len(columns["step"]) < rows:
+    for group in range(groups):
         _append_group(columns, rng, group, state_length, places)
-        group += 1
     return dict(columns)
+
+
+def _groups_for(rows: int, steps: int = HORIZON) -> int:
+    """Groups that hold `rows` rows where a trajectory takes `steps` steps."""
+    return -(-rows // (GROUP_SIZE * steps))
 
 
 def _append_group(
@@ -187,8 +191,8 @@ def _plain_normalize(scores: list[float], pools: dict[Any, list[int]], lone_sign
 
 
 def paper_size(rows: int, repeats: int = 7) -> list[dict[str, Any]]:
-    """One record per estimator on a batch of about `rows` rows: the least of several measurements."""
-    columns = synthetic_columns(rows)
+    """One record per estimator on a batch with room for `rows` rows: the least of several measurements."""
+    columns = synthetic_columns(_groups_for(rows))
     return [_record(name, columns, repeats) for name in estimators()]
 
 
@@ -197,7 +201,7 @@ def growth(rows: int, max_rows: int) -> list[dict[str, Any]]:
     sizes = [size for size in (rows * 5**power for power in range(1, 12)) if size < max_rows]
     records = []
     for size in [*sizes, max_rows] if max_rows > rows else []:
-        columns = synthetic_columns(size)
+        columns = synthetic_columns(_groups_for(size, MEAN_STEPS))
         records += [_record(name, columns, 1) for name in estimators()]
     return records
 
@@ -209,7 +213,7 @@ def _record(name: str, columns: dict[str, Any], repeats: int) -> dict[str, Any]:
 
 def against_plain(rows: int) -> list[dict[str, Any]]:
     """How much slower plain loops are than the estimator, keys hashed in both."""
-    columns = synthetic_columns(rows)
+    columns = synthetic_columns(_groups_for(rows))
     records = []
     for name, plain in (("gigpo", plain_gigpo), ("graft", plain_graft)):
         fresh = _fresh(columns)
@@ -223,7 +227,9 @@ def against_plain(rows: int) -> list[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m algorithms.benchmark", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rows", type=int, default=PAPER_ROWS, help="rows of the paper-size batch")
+    parser.add_argument(
+        "--rows", type=int, default=PAPER_ROWS, help="room of the paper-size batch: rows if all ran 50 steps"
+    )
     parser.add_argument("--max-rows", type=int, default=0, help="measure growth up to this many rows, say 1000000")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(arguments)
