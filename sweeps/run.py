@@ -1,0 +1,304 @@
+"""One run, from the configuration in its folder: train, evaluate, record. `creditbench train`, the quick start and
+every scheduler end here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.utils import logging as transformers_logging
+
+import benchmarks
+from algorithms import COMMON_OPTIONS
+from algorithms.behavior_cloning import warm_start
+from algorithms.collector import Collector
+from algorithms.evaluation import evaluate, sampler, success_rates
+from algorithms.objectives import objective
+from algorithms.policy import Policy, load_policy, smollm2_folder
+from algorithms.trainer import AgentTrainer, Credit, Recorder, checkpoints, grpo_config
+from benchmarks.base import Benchmark, EnvironmentPool
+from sweeps.files import StoreError
+from sweeps.store import Attempt, RunFolder
+
+transformers_logging.disable_progress_bar()
+
+
+def prepare(config: Mapping[str, Any], out: Path) -> Path:
+    """The folder (or hub name, as a path) of the run's initial weights; a warm start is made once and cached below
+    `out`/cache. Safe to call again, and from several processes."""
+    model, cache = config["model"], Path(out) / "cache"
+    if model["kind"] == "hub":
+        return Path(model["path"])
+    if model["kind"] == "smollm2":
+        return smollm2_folder(cache)
+    _use_threads(config)
+    return warm_start(model, _benchmark(config), cache, _print_progress)
+
+
+def _print_progress(stage: str, done: int, of: int) -> None:
+    if done == of or done % max(1, of // 10) == 0:
+        print(f"{stage}: {done}/{of}", flush=True)
+
+
+def _benchmark(config: Mapping[str, Any]) -> Benchmark:
+    section = config["benchmark"]
+    return benchmarks.load(section["name"], success_reward=section["success_reward"], **section["options"])
+
+
+def _use_threads(config: Mapping[str, Any]) -> None:
+    torch.set_num_threads(config["resources"]["threads"])
+
+
+@dataclass
+class _Session:
+    """What training and evaluation of one run share."""
+
+    run: RunFolder
+    config: Mapping[str, Any]
+    benchmark: Benchmark
+    policy: Policy
+    collector: Collector
+
+    @property
+    def slots(self) -> int:
+        return _slots(self.config)
+
+
+def _slots(config: Mapping[str, Any]) -> int:
+    """Episodes that one process plays at a time."""
+    protocol = config["protocol"]
+    return protocol["group_size"] * protocol["tasks_per_update"]
+
+
+@contextmanager
+def _session(run: RunFolder, weights: Path) -> Iterator[_Session]:
+    config = run.config()
+    _use_threads(config)
+    benchmark, protocol = _benchmark(config), config["protocol"]
+    policy = load_policy(config["model"], benchmark, folder=weights, max_prompt_tokens=protocol["max_prompt_tokens"])
+    if config["resources"]["device"] != "cpu" and torch.cuda.is_available():
+        policy.model.to("cuda")
+    pool: EnvironmentPool = benchmark.pool(_slots(config), config["resources"]["workers"])
+    try:
+        collector = Collector(
+            benchmark,
+            policy,
+            pool,
+            horizon=protocol["horizon"],
+            state_key=protocol["state_key"],
+            history=config["benchmark"]["options"].get("history", 2),
+        )
+        yield _Session(run, config, benchmark, policy, collector)
+    finally:
+        pool.close()
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+def run_cell(folder: Path) -> None:
+    """Run or resume the run in `folder`, to its result. A failure is recorded in the folder and raised.
+
+    SIGTERM and Ctrl-C end it at once; the next call goes on from the newest checkpoint, and rows of updates after it
+    are replaced.
+    """
+    run = RunFolder.open(folder)
+    with run.start_attempt() as attempt, _terminate_like_interrupt():
+        try:
+            _run(run, attempt)
+        except Exception as error:
+            run.write_error(error, _last_update(run))
+            raise
+
+
+@contextmanager
+def _terminate_like_interrupt() -> Iterator[None]:
+    try:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # not the main thread: the caller has the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _last_update(run: RunFolder) -> int | None:
+    rows = run.metrics()
+    return rows[-1]["update"] if rows else None
+
+
+def _run(run: RunFolder, attempt: Attempt) -> None:
+    config = run.config()
+    initial = prepare(config, run.path.parent.parent)
+    started = time.time()
+    with _session(run, initial) as session:
+        trains = config["algorithm"]["objective"] is not None and config["protocol"]["updates"] > 0
+        if trains:
+            _train(session, attempt, initial)
+        _evaluate(session, "after" if trains else "before")
+    attempt.close()
+    run.write_result({"seconds": time.time() - started, "success": _final_success(run), "attempt": attempt.number})
+
+
+def _final_success(run: RunFolder) -> dict[str, dict[str, float]]:
+    return {name: success_rates(rows) for name, (_, rows) in run.evaluations().items()}
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def _train(session: _Session, attempt: Attempt, initial: Path) -> None:
+    config, run = session.config, session.run
+    protocol, resources = config["protocol"], config["resources"]
+    train = protocol["train"]
+    tasks = session.benchmark.task_set(train["split"], train["count"], train["offset"])
+    if len(tasks) < protocol["tasks_per_update"]:
+        raise ValueError(
+            f"protocol.train holds {len(tasks)} tasks, fewer than protocol.tasks_per_update="
+            f"{protocol['tasks_per_update']}: an update would repeat tasks; raise protocol.train.count"
+        )
+    args = grpo_config(
+        protocol, resources, objective(config["algorithm"]["objective"]), seed=config["seed"], folder=run.checkpoints
+    )
+    trainer = AgentTrainer(
+        collector=session.collector,
+        tasks=tasks,
+        credit=_credit(config),
+        recorder=_recorder(session, attempt),
+        args=args,
+        rows_per_microbatch=resources["rows_per_microbatch"],
+        callbacks=[_EvaluateDuring(session)],
+    )
+    trainer.keep_checkpoints = resources["keep_checkpoints"]
+    whole = checkpoints(run.checkpoints)
+    trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
+
+
+def _credit(config: Mapping[str, Any]) -> Credit:
+    """The algorithm's own options and what the protocol sets for all of them alike."""
+    algorithm, protocol = config["algorithm"], config["protocol"]
+    shared = {name: protocol[name] for name in COMMON_OPTIONS}
+    return Credit(algorithm["name"], {**algorithm["options"], **shared}, protocol["invalid_counts"])
+
+
+def _recorder(session: _Session, attempt: Attempt) -> Recorder:
+    """Metrics rows get `time` (Unix) and `wall`, seconds of training up to the update, over all attempts."""
+    past, started = {row["update"]: row.get("wall", 0.0) for row in session.run.metrics()}, time.time()
+    offset: list[float] = []
+
+    def log(row: dict[str, Any]) -> None:
+        if not offset:  # seconds that earlier attempts spent up to the update this one started from
+            offset.append(past.get(row["update"] - 1, 0.0))
+        now = time.time()
+        attempt.log({**row, "wall": offset[0] + now - started, "time": now})
+
+    keep = session.config["resources"]["save_rollouts"]
+    return Recorder(log, attempt.rollouts if keep else None, with_text=keep == "text")
+
+
+class _EvaluateDuring(TrainerCallback):
+    """Evaluates every `protocol.evaluation.every` updates; the end is evaluated after training."""
+
+    def __init__(self, session: _Session):
+        self.session = session
+        protocol = session.config["protocol"]
+        self.window = protocol["minibatches"] * protocol["epochs"]
+        self.every = protocol["evaluation"]["every"]
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        update, rest = divmod(state.global_step, self.window)
+        if self.every and not rest and update % self.every == 0 and state.global_step < state.max_steps:
+            _evaluate(self.session, f"update-{update:06d}")
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+def _evaluate(session: _Session, when: str, lists: Sequence[str] | None = None) -> None:
+    """Play the protocol's evaluation lists and record them as <list>/<when>."""
+    settings = session.config["protocol"]["evaluation"]
+    generate = sampler(
+        session.policy,
+        temperature=settings["temperature"],
+        max_new_tokens=session.config["protocol"]["max_response_tokens"],
+        rows_per_call=session.config["resources"]["rows_per_microbatch"],
+    )
+    for name, chosen in settings["lists"].items():
+        if lists is not None and name not in lists:
+            continue
+        tasks = session.benchmark.task_set(chosen["split"], chosen["count"], chosen["offset"])
+        rows = evaluate(
+            session.collector, tasks, generate, repeats=chosen["repeats"], seed=settings["seed"] + session.config["seed"],
+            slots=session.slots, progress=_announce(f"evaluating {name} ({when})"),
+        )  # fmt: skip
+        session.run.write_evaluation(f"{name}/{when}", _header(session, name, when, chosen, tasks.hash), rows)
+
+
+def _announce(what: str) -> Callable[[int, int], None]:
+    def show(done: int, of: int) -> None:
+        print(f"{what}: {done}/{of} episodes", flush=True)
+
+    return show
+
+
+def _header(
+    session: _Session, name: str, when: str, chosen: Mapping[str, Any], list_hash: str
+) -> dict[str, Any]:
+    settings = session.config["protocol"]["evaluation"]
+    return {
+        "list": name,
+        "when": when,
+        "list_hash": list_hash,
+        "split": chosen["split"],
+        "count": chosen["count"],
+        "offset": chosen["offset"],
+        "repeats": chosen["repeats"],
+        "temperature": settings["temperature"],
+        "seed": settings["seed"] + session.config["seed"],
+        "decoding": session.policy.decoding,
+        "label": session.benchmark.label,
+        "horizon": session.config["protocol"]["horizon"],
+    }
+
+
+def evaluate_run(folder: Path, lists: Sequence[str] | None = None, checkpoint: str = "last") -> None:
+    """Evaluate a checkpoint of a run again: "last", or the number of the update it was written after. The result is
+    recorded as <list>/after (the final weights) or <list>/update-NNNNNN."""
+    run = RunFolder.open(folder)
+    config = run.config()
+    window = config["protocol"]["minibatches"] * config["protocol"]["epochs"]
+    weights, when = _weights(run, checkpoint, window, prepare(config, run.path.parent.parent))
+    if (weights / "trainer_state.json").exists():
+        steps = json.loads((weights / "trainer_state.json").read_text())["global_step"]
+        when = "after" if steps == config["protocol"]["updates"] * window else f"update-{steps // window:06d}"
+    with _session(run, weights) as session:
+        _evaluate(session, when, lists)
+
+
+def _weights(run: RunFolder, checkpoint: str, window: int, initial: Path) -> tuple[Path, str]:
+    whole = {int(p.name.rpartition("-")[2]) // window: p for p in checkpoints(run.checkpoints)}
+    if run.config()["algorithm"]["objective"] is None:
+        return initial, "before"
+    if not whole:
+        raise StoreError(f"run {run.id} has no checkpoint yet; train it first (state: {run.state()})")
+    if checkpoint == "last":
+        return whole[max(whole)], "after"
+    if int(checkpoint) not in whole:
+        kept = ", ".join(map(str, sorted(whole)))
+        raise StoreError(f"run {run.id} keeps no checkpoint of update {checkpoint} (kept: {kept})")
+    return whole[int(checkpoint)], "after"
+
+
+if __name__ == "__main__":
+    run_cell(Path(sys.argv[1]))
