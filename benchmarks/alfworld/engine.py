@@ -63,6 +63,14 @@ class Engine:
         self.node = node
 
 
+    def follow(self, after: Node, number: int) -> None:
+        """Apply an operator whose outcome is known."""
+        if self.game is not None:
+            self.node = None
+            self.library.apply_operator(number, self.game.scratch)
+            self.node = after
+
+
 class Engines:
     """At most `count` engines of this process, made when needed; the least recently used one moves."""
 
@@ -84,6 +92,16 @@ class Engines:
             self._engines.append(Engine())
             return self._engines[-1]
         return self._engines[0]
+
+    def follow(self, node: Node, after: Node, number: int) -> None:
+        """Let the engine at `node`, if there is one, go along to the state that an operator leads to.
+
+        It costs microseconds, and spares the restoring when the episode leaves what is remembered.
+        """
+        for engine in self._engines:
+            if engine.node is node:
+                engine.follow(after, number)
+                return
 
     def spare(self) -> Any:
         """Some library, which loses its state."""
@@ -109,10 +127,11 @@ class Game:
         self._logic = logic
         self._state = PddlState(engines.spare(), data.problem, logic)
         self.sas: bytes = self._state.sas.encode()
-        self.scratch = (Atom * 64)()
+        self.scratch = (Atom * 16)()  # the library writes an operator's effects there while states are replayed
         self._planning: bytes | None = None
         self._entities = _entities(self._state)
         self._read, self._dynamic = read_predicates(self._state.task, data.grammar)
+        self._state.task = self._state.sas = None  # large, and read no more
         self._current: frozenset[Any] = frozenset()  # what the text state stands at, as in Node.changed
         self._commands: dict[int, tuple[str, Any, str]] = {}
         self._nodes: dict[frozenset[Any], Node] = {}
@@ -123,6 +142,16 @@ class Game:
         library = self.engines.spare()
         library.load_sas(self.sas)
         return self._node(frozenset(), (), library)
+
+    @property
+    def states(self) -> int:
+        """How many states the memo holds."""
+        return len(self._nodes)
+
+    def forget(self) -> None:
+        """Empty the memo. Nodes that episodes stand at go on working."""
+        self._nodes.clear()
+        self.root.edges.clear()
 
     def step(self, node: Node, command: str) -> tuple[Node, str]:
         """(next state, feedback) of a command. One that is not admissible changes nothing."""
@@ -135,6 +164,8 @@ class Game:
                 known = self._run(node, command)
             if self.memo:
                 node.edges[command] = known
+        elif known[0] is not node:
+            self.engines.follow(node, known[0], node.operators[command][0])
         return known
 
     def plan(self, node: Node) -> list[str]:
@@ -184,6 +215,8 @@ class Game:
         for operator in found:
             if operator.id not in self._commands:
                 self._commands[operator.id] = self._describe(operator.name)
+            if operator.nb_effect_atoms > len(self.scratch):
+                self.scratch = (self._atom * operator.nb_effect_atoms)()
             operators.setdefault(self._commands[operator.id][0], (operator.id, operator.nb_effect_atoms))
         return operators
 
@@ -315,10 +348,15 @@ def _class(name: str) -> str:
 
 
 class Games:
-    """The games of this process: built when first played, the least recently played one dropped beyond `limit`."""
+    """The games of this process, built when first played.
 
-    def __init__(self, engines: int, limit: int, memo: bool) -> None:
-        self._engines, self._limit, self._memo = Engines(engines), limit, memo
+    Beyond `games` games or `states` remembered states (1.5 MB and 2.5 KB each) the least recently played games are
+    dropped; episodes that are still in them go on.
+    """
+
+    def __init__(self, engines: int, games: int, states: int, memo: bool) -> None:
+        self._engines, self._memo = Engines(engines), memo
+        self._most_games, self._most_states = games, states
         self._games: OrderedDict[str, Game] = OrderedDict()
         self._logics: dict[tuple[str, str], Any] = {}
 
@@ -329,10 +367,18 @@ class Games:
             with caches.applied():
                 game = Game(data, self._logic(data), self._engines, self._memo)
         self._games[data.digest] = game
-        if len(self._games) > self._limit:
+        self._shrink()
+        return game
+
+    def _shrink(self) -> None:
+        while len(self._games) > self._most_games or (len(self._games) > 1 and self._too_many_states()):
             self._games.popitem(last=False)
             caches.forget_propositions()
-        return game
+        if self._too_many_states():
+            next(iter(self._games.values())).forget()
+
+    def _too_many_states(self) -> bool:
+        return sum(game.states for game in self._games.values()) > self._most_states
 
     def _logic(self, data: GameData) -> Any:
         """The parsed grammar: one for all games, since the sentence is filled in later."""

@@ -25,7 +25,8 @@ class Options:
     success_reward  reward of the step that solves the task; every other step has 0
     caches          False runs textworld's engine as it comes: no cache, no transition memo (12 steps/s)
     memo            remember (state, command) -> (state, text); exact, since the games are deterministic
-    memo_games      games kept per process before the least recently used one is dropped
+    memo_games      games kept per process (0.5-1.5 MB each) before the least recently played one is dropped
+    memo_states     states kept per process (2.5 KB each) before games are dropped
     engines         planner libraries per process (1.1 MB of temporary disk and about 5 MB of memory each)
 
     Raises ValueError for a value out of range.
@@ -37,12 +38,13 @@ class Options:
     caches: bool = True
     memo: bool = True
     memo_games: int = 64
+    memo_states: int = 50_000
     engines: int = 8
 
     def __post_init__(self) -> None:
         if self.data not in LABELS:
             raise ValueError(f"alfworld option data={self.data!r}{_hint(self.data, LABELS)}")
-        for name, least in (("history", 0), ("memo_games", 1), ("engines", 1)):
+        for name, least in (("history", 0), ("memo_games", 1), ("memo_states", 1), ("engines", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"alfworld option {name}={getattr(self, name)!r}: needs {least} or more")
         if not self.success_reward > 0:

@@ -52,7 +52,7 @@ class Player:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._graph = options.caches and caches.usable()
-        self._games = engine.Games(options.engines, options.memo_games, options.memo)
+        self._games = engine.Games(options.engines, options.memo_games, options.memo_states, options.memo)
         self._stock: dict[int, Any] = {}  # slot -> environment
 
     def episode(self, task: Task, slot: int = 0) -> Episode:
