@@ -107,9 +107,10 @@ class TinyPolicyForCausalLM(Qwen2PreTrainedModel, GenerationMixin):
     def _pack(self, input_ids: Tensor, attention_mask: Tensor | None) -> _Packed:
         config = self.config
         seen = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        opened = (input_ids == config.menu_token_id).cumsum(1)
-        closed = (input_ids == config.end_token_id).cumsum(1)
-        in_menu = (opened > closed) | (input_ids == config.end_token_id)
+        first = (seen > 0).to(torch.int8).argmax(1, keepdim=True)
+        has_menu = input_ids.gather(1, first) == config.menu_token_id  # menu words inside a reply are just words
+        is_end = (input_ids == config.end_token_id) & (seen > 0)
+        in_menu = has_menu & ((is_end.cumsum(1) == 0) | (is_end & (is_end.cumsum(1) == 1))) & (seen > 0)
         keep = (seen > 0) & ~in_menu
         counts = keep.sum(1)
         length = int(counts.max())
