@@ -38,8 +38,8 @@ class Runs:
 
     runs         one row a run: RUN_COLUMNS. `state` is done, failed, running, interrupted or new; `reason` says why a
                  run failed or what is unsure about its state ("" otherwise); `options` is canonical JSON; `label`
-                 names the data ("" before the first evaluation); `commit` is the code of the newest attempt, with
-                 "+dirty" for uncommitted changes ("" unknown)
+                 names the data ("" before the first evaluation); `commit` is the code of the newest attempt, followed
+                 by "+" and the hash of the uncommitted changes where there were some ("" unknown)
     metrics      one row a run and update, of the newest attempt that reached it; columns as the trainer logged them
     evaluations  one row an evaluation (a task list at one moment of a run): EVALUATION_COLUMNS
     episodes     one row an evaluated episode: EPISODE_COLUMNS; `success` is bool, `steps` counts environment steps
@@ -210,8 +210,8 @@ def _exists(pid: int) -> bool:
 
 def _commit(attempts: list[Path]) -> str:
     environment = _environment(attempts)
-    commit = str(environment.get("commit") or "")
-    return f"{commit}+dirty" if commit and environment.get("dirty") else commit
+    commit, dirty = str(environment.get("commit") or ""), environment.get("dirty")
+    return f"{commit}+{dirty}" if commit and dirty else commit
 
 
 def _merged_metrics(run: str, attempts: list[Path]) -> tuple[list[dict[str, Any]], int]:

@@ -47,7 +47,8 @@ def comparison(
     Args:
         runs: from `load_runs`.
         lists: evaluation lists, in order; by default all that were found, training tasks first.
-        methods: trained methods that must have a row, even without a run; by default those found.
+        methods: methods that must have a row, even without a run; by default those found. The initial policy always
+            has its row.
         seeds: seeds that every trained method should have; by default all found among them.
 
     Raises:
@@ -90,7 +91,7 @@ class _Grid:
             for row in frame.itertuples()
         }
         return cls(
-            methods=method_order([*(methods or ()), *trained["method"]]),
+            methods=method_order({*(methods or ()), *trained["method"]} - {INITIAL}),
             seeds=tuple(sorted({*(seeds or ()), *trained["seed"]})),
             states=states,
         )
@@ -283,16 +284,22 @@ def _commits(runs: Runs, names: pd.Series) -> list[str]:
         return []
     usual = _usual_commit(commits)
     others = [
-        f"{name}, seed {seed} at {commit[:19]}"
+        f"{name}, seed {seed} at {_short_commit(commit)}"
         for name, seed, commit in zip(names, runs.runs["seed"], commits, strict=True)
         if commit != usual
     ]
-    return [f"* Code differs: unmarked runs are of commit {usual[:19]}; {'; '.join(others)}."]
+    return [f"* Code differs: unmarked runs are of commit {_short_commit(usual)}; {'; '.join(others)}."]
 
 
 def _commit_marks(runs: Runs, names: pd.Series) -> dict[str, str]:
     commits = runs.runs["commit"].replace("", "unknown")
     return dict.fromkeys(names[commits != _usual_commit(commits)], "*")
+
+
+def _short_commit(commit: str) -> str:
+    """A commit, and the hash of changes that were not committed, as a reader tells them apart."""
+    code, _, changes = commit.partition("+")
+    return code[:8] + (f" with uncommitted changes {changes[:6]}" if changes else "")
 
 
 def _usual_commit(commits: pd.Series) -> str:

@@ -140,7 +140,7 @@ def test_two_by_two_with_a_missing_cell_a_crash_and_a_single_seed(tmp_path, fini
 
 def test_asked_for_methods_and_seeds_are_missing_and_not_left_out(tmp_path, finished_run):
     finished_run("grpo", 1)
-    table = table_of(tmp_path, methods=["grpo", "graft"], seeds=[1, 2])
+    table = table_of(tmp_path, methods=["initial", "grpo", "graft"], seeds=[1, 2])
     assert table.rows == ("initial", "grpo", "graft")
     missing = [note for note in table.notes if note.startswith("Not counted")]
     assert missing == [f"Not counted: {cell}: no run." for cell in ("grpo, seed 2", "graft, seed 1", "graft, seed 2")]
@@ -242,6 +242,15 @@ def test_differing_commits_are_marked(tmp_path, finished_run, new_run):
     assert table.marks == {"graft": "*"}
     assert any(note.startswith("* Code differs") and "graft, seed 1 at beef" in note for note in table.notes)
     assert "\ngraft* " in table.render_terminal()
+
+
+def test_uncommitted_changes_are_another_code(tmp_path, finished_run, new_run):
+    finished_run("grpo", 1)
+    finished_run("grpo", 2)
+    new_run("graft", 1).attempt([0.5], dirty="0123456789").evaluation([True] * 12).done()
+    table = table_of(tmp_path)
+    assert table.marks == {"graft": "*"}
+    assert any("graft, seed 1 at c0ffee with uncommitted changes 012345" in note for note in table.notes)
 
 
 def test_one_commit_marks_nothing(tmp_path, finished_run):

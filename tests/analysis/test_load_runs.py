@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from analysis.load import RunsError, load_runs
 
+ROOT = Path(__file__).resolve().parents[2]
 NO_PROCESS = 2**22 + 1  # above the largest process id
+
+
+def test_analysis_needs_neither_torch_nor_the_layers_above():
+    code = "import sys, analysis.tables, analysis.figures; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = done.stdout.split()
+    assert "analysis" in loaded
+    assert not {"torch", "sweeps", "benchmarks"}.intersection(loaded)
 
 
 def test_frames_hold_what_the_files_say(tmp_path, finished_run):
@@ -98,7 +109,7 @@ def test_a_resumed_run_keeps_the_newest_attempt_of_each_update(tmp_path, new_run
     assert runs.metrics["update"].tolist() == [1, 2, 3, 4]
     assert runs.metrics["success"].tolist() == [0.1, 0.2, 0.6, 0.7]
     assert runs.metrics["attempt"].tolist() == [1, 1, 2, 2]
-    assert (runs.runs["attempts"][0], runs.runs["commit"][0]) == (2, "beef+dirty")
+    assert (runs.runs["attempts"][0], runs.runs["commit"][0]) == (2, "beef+1f")
 
 
 def test_attempts_are_ordered_by_number_and_not_by_name(tmp_path, new_run):
