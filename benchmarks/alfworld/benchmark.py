@@ -72,12 +72,11 @@ def _play(player: Player, task: Task, seed: int, horizon: int) -> tuple[int, flo
     rng = random.Random(seed)
     observation = episode.observation()
     before = time.process_time()
-    for step in range(1, horizon + 1):
+    steps, done = 0, False
+    while not done and steps < horizon:
         result = episode.step(rng.choice(observation.admissible))
-        observation = result.observation
-        if result.done:
-            break
-    return step, time.process_time() - before
+        observation, done, steps = result.observation, result.done, steps + 1
+    return steps, time.process_time() - before
 
 
 if __name__ == "__main__":

@@ -62,7 +62,6 @@ class Engine:
             self.library.apply_operator(number, game.scratch)
         self.node = node
 
-
     def follow(self, after: Node, number: int) -> None:
         """Apply an operator whose outcome is known."""
         if self.game is not None:
