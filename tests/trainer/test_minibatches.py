@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from algorithms.objectives import objective
-from algorithms.trainer import _trim, checkpoints, grpo_config, sampling_correction
+from algorithms.trainer import _trim, checkpoints, grpo_config, sampling_correction, task_schedule
 from test_gradients import PROTOCOL, RESOURCES, keep_rows, make_policy, make_trainer, training_rows
 
 
@@ -96,6 +96,7 @@ def test_episodes_that_do_not_divide_are_refused(tmp_path):
     ("change", "message"),
     [
         ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps=1"),
+        ({"shuffle_dataset": True}, "laid out in advance"),
         ({"top_p": 0.9}, "biases the importance ratio"),
         ({"save_steps": 3}, "multiple of 2"),
         ({"loss_type": "bnpo"}, "not one of the objectives"),
@@ -127,3 +128,11 @@ def test_checkpoints_are_ordered_by_number(tmp_path):
     for name in ("checkpoint-10", "checkpoint-9", ".partial", "other"):
         (tmp_path / name).mkdir()
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-9", "checkpoint-10"]
+
+
+def test_schedule_passes_over_all_tasks_and_has_a_fixed_beginning():
+    order = task_schedule(5, per_update=2, updates=5, seed=1)
+    assert sorted(order[:5]) == sorted(order[5:]) == list(range(5))
+    assert order[:5] != order[5:]
+    assert task_schedule(5, 2, 3, 1) == order[:6]
+    assert task_schedule(5, 2, 5, 2) != order
