@@ -112,9 +112,7 @@ def warm_start_key(model: Mapping[str, Any], benchmark: Benchmark) -> str:
     return hashlib.sha256(record.encode()).hexdigest()[:16]
 
 
-def warm_start(
-    model: Mapping[str, Any], benchmark: Benchmark, cache: Path, progress: Progress = _quiet
-) -> Path:
+def warm_start(model: Mapping[str, Any], benchmark: Benchmark, cache: Path, progress: Progress = _quiet) -> Path:
     """The folder of the warm-started tiny policy; made when the cache does not hold it yet."""
     target = cache / f"tiny-{warm_start_key(model, benchmark)}"
     if target.is_dir():
@@ -140,7 +138,9 @@ def demonstrations(policy: TinyPolicy, settings: Mapping[str, Any], progress: Pr
     tasks = policy.benchmark.task_set(settings["split"], settings["tasks"], settings["offset"]).tasks
     pairs: list[Pair] = []
     for done, task in enumerate(tasks):
-        for view, action in policy.benchmark.demonstrations([task], settings["runs"], settings["seed"]):
+        for view, action in policy.benchmark.demonstrations(
+            [task], settings["runs"], settings["seed"], settings["noise"]
+        ):
             pairs.append((policy.render(view), policy.command_ids(action)))
         progress("demonstrations", done + 1, len(tasks))
     return pairs

@@ -122,7 +122,9 @@ class Collector:
         for k, i in enumerate(active):
             parsed = self.policy.read(replies[k])
             sampled = None if logps is None else list(logps[k])
-            step = Step(prompts[k], list(replies[k]), sampled, self._key(observations[i]), parsed.action, parsed.format_valid)
+            step = Step(
+                prompts[k], list(replies[k]), sampled, self._key(observations[i]), parsed.action, parsed.format_valid
+            )
             episodes[i].steps.append(step)
 
     def _step(

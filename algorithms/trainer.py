@@ -81,6 +81,7 @@ class AgentTrainer(GRPOTrainer):
         self.collector, self.tasks, self.credit, self.recorder = collector, tasks, credit, recorder
         self.rows_per_microbatch = rows_per_microbatch
         self._timings: dict[str, float] = {}
+        self._buffered_inputs: list[dict[str, torch.Tensor]] | None = None
         per_update = args.generation_batch_size // args.num_generations
         updates = args.max_steps // (args.steps_per_generation * args.num_iterations)
         schedule = task_schedule(len(tasks), per_update, updates, args.seed)
@@ -143,20 +144,23 @@ class AgentTrainer(GRPOTrainer):
         self._timings["advantage"] = time.perf_counter() - started
         self._log_rollout(columns, result.diagnostics)
         if self.recorder.rollouts is not None and self.accelerator.is_main_process:
-            self._write_rollouts(columns, episodes)
+            self._write_rollouts(self.recorder.rollouts, columns, episodes)
         before = sum(len(part["group"]) for part in parts[: self.accelerator.process_index])
         mine = result.advantages[before : before + len(local["group"])]
         return torch.as_tensor(mine, dtype=torch.float32, device=self.accelerator.device)
 
-    def _write_rollouts(self, columns: dict[str, list[Any]], episodes: list[Episode]) -> None:
+    def _write_rollouts(self, folder: Path, columns: dict[str, list[Any]], episodes: list[Episode]) -> None:
         """Text columns are written by single-process runs only: tokens are not gathered."""
         text: dict[str, list[str]] = {}
         if self.recorder.with_text and self.accelerator.num_processes == 1:
             steps = [step for episode in episodes for step in episode.steps]
             decode = self._tokenizer.batch_decode
-            text = {"prompt": decode([s.prompt_ids for s in steps]), "completion": decode([s.completion_ids for s in steps])}
+            text = {
+                "prompt": decode([s.prompt_ids for s in steps]),
+                "completion": decode([s.completion_ids for s in steps]),
+            }
         batch = rollout_batch(columns, self.collector.benchmark, **text)
-        batch.write_parquet(self.recorder.rollouts / f"{self.update:06d}.parquet")
+        batch.write_parquet(folder / f"{self.update:06d}.parquet")
 
     def _log_rollout(self, columns: dict[str, list[Any]], diagnostics: Mapping[str, float]) -> None:
         rows = len(columns["group"])
@@ -168,7 +172,10 @@ class AgentTrainer(GRPOTrainer):
             "return": sum(columns["reward"]) / len(last),
             "turns": rows / len(last),
             "invalid_format": 1 - sum(columns["format_valid"]) / rows,
-            "inadmissible": sum(f and not a for f, a in zip(columns["format_valid"], columns["admissible"], strict=True)) / rows,
+            "inadmissible": sum(
+                f and not a for f, a in zip(columns["format_valid"], columns["admissible"], strict=True)
+            )
+            / rows,
             "prompt_tokens": sum(columns["prompt_tokens"]) / rows,
             "completion_tokens": sum(columns["completion_tokens"]) / rows,
             **{f"advantage/{name}": float(value) for name, value in diagnostics.items()},
@@ -255,13 +262,14 @@ class AgentTrainer(GRPOTrainer):
 
     # ------------------------------------------------------------------------------------------------ override 2
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, torch.Tensor]:
-        if self._step % self._optimizer_steps == 0 or self._buffered_inputs is None:
+        window = self._buffered_inputs
+        if self._step % self._optimizer_steps == 0 or window is None:
             batch = self._generate_and_score_completions(generation_batch)
             order = torch.randperm(batch["advantages"].numel(), device=self.accelerator.device)
             # tensor_split keeps every row; TRL's own split drops the remainder
             pieces = torch.tensor_split(order, self.args.steps_per_generation)
-            self._buffered_inputs = [{k: v[piece] for k, v in batch.items()} for piece in pieces]
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+            self._buffered_inputs = window = [{k: v[piece] for k, v in batch.items()} for piece in pieces]
+        return window[self._step % self.args.steps_per_generation]
 
     # ------------------------------------------------------------------------------------------------ override 3
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
@@ -366,7 +374,9 @@ def _refuse_unsupported(args: GRPOConfig) -> None:
     if args.gradient_accumulation_steps != 1:
         raise ValueError("micro-batches are cut over rows: set gradient_accumulation_steps=1")
     if args.top_p != 1.0 or args.top_k not in (0, -1, None) or args.min_p is not None:
-        raise ValueError("truncated sampling (top_p, top_k, min_p) biases the importance ratio: leave it off in training")
+        raise ValueError(
+            "truncated sampling (top_p, top_k, min_p) biases the importance ratio: leave it off in training"
+        )
     window = args.steps_per_generation * args.num_iterations
     if args.save_strategy == "steps" and args.save_steps % window:
         raise ValueError(f"checkpoints only at the end of an update: save_steps must be a multiple of {window}")
@@ -410,7 +420,13 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def grpo_config(
-    protocol: Mapping[str, Any], resources: Mapping[str, Any], goal: Objective, *, seed: int, folder: Path, world: int = 1
+    protocol: Mapping[str, Any],
+    resources: Mapping[str, Any],
+    goal: Objective,
+    *,
+    seed: int,
+    folder: Path,
+    world: int = 1,
 ) -> GRPOConfig:
     """TRL's settings of one run, from our protocol and resources. ValueError when episodes do not divide."""
     window = protocol["minibatches"] * protocol["epochs"]

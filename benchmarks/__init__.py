@@ -1,4 +1,4 @@
-"""The benchmarks, by name. `load(name, **options)` imports only the one asked for, so optional packages stay optional."""
+"""The benchmarks, by name. `load` imports only the one asked for, so optional packages stay optional."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from algorithms.evaluation import evaluate, sampler, success_rates
 from algorithms.objectives import objective
 from algorithms.policy import Policy, load_policy, smollm2_folder
 from algorithms.trainer import AgentTrainer, Credit, Recorder, checkpoints, grpo_config
-from benchmarks.base import Benchmark, EnvironmentPool
+from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
 from sweeps.files import StoreError
 from sweeps.store import Attempt, RunFolder
 
@@ -239,10 +239,15 @@ def _evaluate(session: _Session, when: str, lists: Sequence[str] | None = None) 
             continue
         tasks = session.benchmark.task_set(chosen["split"], chosen["count"], chosen["offset"])
         rows = evaluate(
-            session.collector, tasks, generate, repeats=chosen["repeats"], seed=settings["seed"] + session.config["seed"],
-            slots=session.slots, progress=_announce(f"evaluating {name} ({when})"),
-        )  # fmt: skip
-        session.run.write_evaluation(f"{name}/{when}", _header(session, name, when, chosen, tasks.hash), rows)
+            session.collector,
+            tasks,
+            generate,
+            repeats=chosen["repeats"],
+            seed=settings["seed"] + session.config["seed"],
+            slots=session.slots,
+            progress=_announce(f"evaluating {name} ({when})"),
+        )
+        session.run.write_evaluation(f"{name}/{when}", _header(session, name, when, chosen, tasks), rows)
 
 
 def _announce(what: str) -> Callable[[int, int], None]:
@@ -252,16 +257,14 @@ def _announce(what: str) -> Callable[[int, int], None]:
     return show
 
 
-def _header(
-    session: _Session, name: str, when: str, chosen: Mapping[str, Any], list_hash: str
-) -> dict[str, Any]:
+def _header(session: _Session, name: str, when: str, chosen: Mapping[str, Any], tasks: TaskSet) -> dict[str, Any]:
     settings = session.config["protocol"]["evaluation"]
     return {
         "list": name,
         "when": when,
-        "list_hash": list_hash,
+        "list_hash": tasks.hash,
         "split": chosen["split"],
-        "count": chosen["count"],
+        "count": len(tasks),
         "offset": chosen["offset"],
         "repeats": chosen["repeats"],
         "temperature": settings["temperature"],

@@ -20,6 +20,7 @@ HORIZON = 50
 MOST_RANDOM_ACTIONS = 5
 _TREATMENTS = {"heat": ("hot", "microwave"), "cool": ("cool", "fridge"), "clean": ("clean", "sinkbasin")}
 _IDLE = "look"
+_WASTED = ("look", "inventory", "examine")
 
 
 def noop_policy(observation: Observation) -> str:
@@ -149,20 +150,28 @@ def play(episode: Episode, policy: Policy, horizon: int = HORIZON) -> tuple[bool
 
 
 def demonstrations(
-    player: Player, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search"
+    player: Player, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search", noise: float = 0.0
 ) -> Iterator[tuple[StepView, str]]:
-    """(view, expert action) of `runs` episodes a task, each after 0-5 random admissible actions.
+    """(view, action) of `runs` episodes a task, each after 0-5 random admissible actions that are not shown.
 
-    A pure function of its arguments. `expert` is "search" or "planner"; ValueError for another.
+    With probability `noise` a step is wasted (and shown): a random command that only looks, takes stock or examines.
+    What is imitated then dawdles, and leaves something to learn that holds in every game. A pure function of its arguments. `expert` is "search"
+    or "planner"; ValueError for another, and for the planner with noise, whose plan does not survive it.
     """
     if expert not in ("search", "planner"):
         raise ValueError(f"unknown expert {expert!r} (known: search, planner)")
+    if expert == "planner" and noise:
+        raise ValueError("the planner's plan does not survive noise: use expert='search' or noise=0")
     for task in tasks:
         for run in range(runs):
-            yield from _demonstration(player.episode(task), random.Random(f"{seed}/{task.id}/{run}"), expert)
+            yield from _demonstration(player.episode(task), random.Random(f"{seed}/{task.id}/{run}"), expert, noise)
 
 
-def _demonstration(episode: Episode, rng: random.Random, expert: str) -> Iterator[tuple[StepView, str]]:
+def _dawdle(observation: Observation, rng: random.Random) -> str:
+    return rng.choice([command for command in observation.admissible if command.startswith(_WASTED)])
+
+
+def _demonstration(episode: Episode, rng: random.Random, expert: str, noise: float) -> Iterator[tuple[StepView, str]]:
     history: list[tuple[str, str]] = []
     observation = episode.observation()
     done = False
@@ -175,7 +184,7 @@ def _demonstration(episode: Episode, rng: random.Random, expert: str) -> Iterato
             return
     policy = planner_policy(episode) if expert == "planner" else search_policy
     while not done and len(history) < HORIZON:
-        action = policy(observation)
+        action = _dawdle(observation, rng) if noise > 0 and rng.random() < noise else policy(observation)
         yield StepView(observation, len(history), HORIZON, tuple(history)), action
         history.append((observation.text, action))
         result = episode.step(action)

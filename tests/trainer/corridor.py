@@ -69,12 +69,27 @@ class Corridor:
         return f"{view.observation.goal} | {past} | {view.observation.text} [act]"
 
     def lexicon(self) -> tuple[str, ...]:
-        return ("|", "reach", "room", "you", "are", "in", ".", "go", "left", "right", "wait", *map(str, range(self.size)))
+        return (
+            "|",
+            "reach",
+            "room",
+            "you",
+            "are",
+            "in",
+            ".",
+            "go",
+            "left",
+            "right",
+            "wait",
+            *map(str, range(self.size)),
+        )
 
     def words(self, text: str) -> list[str]:
         return text.split()
 
-    def demonstrations(self, tasks: Sequence[Task], runs: int, seed: int) -> Iterator[tuple[StepView, str]]:
+    def demonstrations(
+        self, tasks: Sequence[Task], runs: int, seed: int, noise: float = 0.0
+    ) -> Iterator[tuple[StepView, str]]:
         pool = self.pool(1)
         for task in tasks:
             observation, history = pool.reset([task])[0], []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
+from corridor import Corridor
+from transformers import TrainerCallback
+
 from algorithms.behavior_cloning import build_network, build_tokenizer
 from algorithms.collector import Collector
 from algorithms.objectives import objective
 from algorithms.policy import TinyPolicy
 from algorithms.trainer import AgentTrainer, Credit, Recorder, grpo_config
-from corridor import Corridor
-from transformers import TrainerCallback
 
 MODEL = {"hidden_size": 32, "intermediate_size": 64, "layers": 2, "heads": 2}
 PROTOCOL = {
@@ -39,17 +40,26 @@ def make_policy(seed=0, decoding="constrained"):
     return TinyPolicy(build_network(MODEL, len(tokenizer), seed), tokenizer, benchmark, decoding)
 
 
-def make_trainer(tmp_path, *, goal="ppo", estimator="gigpo", rows_per_microbatch=8, policy=None, callbacks=(), world=1, **protocol):
+def make_trainer(
+    tmp_path, *, goal="ppo", estimator="gigpo", rows_per_microbatch=8, policy=None, callbacks=(), world=1, **protocol
+):
     settings = {**PROTOCOL, **protocol}
     policy = policy or make_policy()
     args = grpo_config(settings, RESOURCES, objective(goal), seed=3, folder=tmp_path, world=world)
     args.optim, args.save_strategy = "sgd", "no"
-    collector = Collector(policy.benchmark, policy, policy.benchmark.pool(12), horizon=6, state_key="observation", history=2)
+    collector = Collector(
+        policy.benchmark, policy, policy.benchmark.pool(12), horizon=6, state_key="observation", history=2
+    )
     rows = []
     trainer = AgentTrainer(
-        collector=collector, tasks=policy.benchmark.task_set("train", 12), credit=Credit(estimator, {"invalid_action_penalty": 0.1}),
-        recorder=Recorder(rows.append), args=args, rows_per_microbatch=rows_per_microbatch, callbacks=list(callbacks),
-    )  # fmt: skip
+        collector=collector,
+        tasks=policy.benchmark.task_set("train", 12),
+        credit=Credit(estimator, {"invalid_action_penalty": 0.1}),
+        recorder=Recorder(rows.append),
+        args=args,
+        rows_per_microbatch=rows_per_microbatch,
+        callbacks=list(callbacks),
+    )
     trainer.rows_logged = rows
     return trainer
 

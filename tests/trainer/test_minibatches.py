@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from test_gradients import PROTOCOL, RESOURCES, keep_rows, make_policy, make_trainer, training_rows
+
 from algorithms.objectives import objective
 from algorithms.trainer import _trim, checkpoints, grpo_config, sampling_correction, task_schedule
-from test_gradients import PROTOCOL, RESOURCES, keep_rows, make_policy, make_trainer, training_rows
 
 
 def test_every_row_is_in_exactly_one_minibatch(tmp_path):

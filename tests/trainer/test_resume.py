@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+
 from sweeps.store import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,9 @@ NOT_COMPARED = ("timing/", "wall", "time", "_per_second")
 def start(out):
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "sweeps.cli", "train", "--out", str(out), *OVERRIDES]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finish(out):

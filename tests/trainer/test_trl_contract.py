@@ -37,6 +37,9 @@ def test_own_heads_return_what_the_fused_head_returns():
 
 def test_loss_reads_the_keys_the_trainer_builds():
     source = inspect.getsource(GRPOTrainer._compute_loss)
-    for key in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages",
-                "old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio", "num_items_in_batch"):  # fmt: skip
+    keys = (
+        "prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages",
+        "old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio", "num_items_in_batch",
+    )  # fmt: skip
+    for key in keys:
         assert f'"{key}"' in source, key

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from algorithms import RolloutBatch, estimate
 from test_gradients import by_hand, make_policy
+
+from algorithms import RolloutBatch, estimate
 
 HERE = Path(__file__).parent
 

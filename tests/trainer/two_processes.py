@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import torch
-from algorithms.collector import rollout_columns
 from test_gradients import Capture, keep_rows, make_trainer
+
+from algorithms.collector import rollout_columns
 
 folder, goal = Path(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
