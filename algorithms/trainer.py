@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object, set_seed
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
@@ -95,6 +95,7 @@ class AgentTrainer(GRPOTrainer):
             callbacks=callbacks,
             peft_config=peft_config,
         )
+        self.remove_callback(PrinterCallback)  # the recorder says what a user needs to see
         # TRL seeds a colocated vLLM engine, and with it this process, without args.seed
         set_seed(args.seed, device_specific=True)
         for model in (self.model, self.ref_model):

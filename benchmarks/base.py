@@ -130,6 +130,10 @@ class Benchmark(Protocol):
     success_reward: float
     kinds: tuple[str, ...]  # subtasks in table order
 
+    def record(self) -> dict[str, Any]:
+        """What a result says about its data and engine (label, versions, ...), strict JSON."""
+        ...
+
     def task_set(self, split: str, count: int | None = None, offset: int = 0) -> TaskSet:
         """The `count` first tasks after `offset` of a split's canonical order (all of them by default)."""
         ...

@@ -147,8 +147,9 @@ def _run(run: RunFolder, attempt: Attempt) -> None:
         if trains:
             _train(session, attempt, initial)
         _evaluate(session, "after" if trains else "before")
+        data = session.benchmark.record()
     attempt.close()
-    run.write_result({"seconds": time.time() - started, "success": _final_success(run), "attempt": attempt.number})
+    run.write_result({"seconds": time.time() - started, "success": _final_success(run), "data": data})
 
 
 def _final_success(run: RunFolder) -> dict[str, dict[str, float]]:
@@ -202,6 +203,8 @@ def _recorder(session: _Session, attempt: Attempt) -> Recorder:
             offset.append(past.get(row["update"] - 1, 0.0))
         now = time.time()
         attempt.log({**row, "wall": offset[0] + now - started, "time": now})
+        of = session.config["protocol"]["updates"]
+        print(f"update {row['update']}/{of}: success {row['success']:.2f}, {row['turns']:.1f} turns", flush=True)
 
     keep = session.config["resources"]["save_rollouts"]
     return Recorder(log, attempt.rollouts if keep else None, with_text=keep == "text")

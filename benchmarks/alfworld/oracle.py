@@ -155,8 +155,8 @@ def demonstrations(
     """(view, action) of `runs` episodes a task, each after 0-5 random admissible actions that are not shown.
 
     With probability `noise` a step is wasted (and shown): a random command that only looks, takes stock or examines.
-    What is imitated then dawdles, and leaves something to learn that holds in every game. A pure function of its arguments. `expert` is "search"
-    or "planner"; ValueError for another, and for the planner with noise, whose plan does not survive it.
+    What is imitated then dawdles, and leaves something to learn that holds in every game. `expert` is "search" or
+    "planner"; ValueError for another, and for the planner with noise, which breaks its plan. Pure in its arguments.
     """
     if expert not in ("search", "planner"):
         raise ValueError(f"unknown expert {expert!r} (known: search, planner)")

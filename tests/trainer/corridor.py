@@ -46,6 +46,9 @@ class Corridor:
     def __init__(self, size: int = 6):
         self.size = size
 
+    def record(self) -> dict[str, str]:
+        return {"label": self.label}
+
     def task_set(self, split: str, count: int | None = None, offset: int = 0) -> TaskSet:
         pairs = [(s, g) for g in range(self.size) for s in range(self.size) if s != g]
         pairs = pairs[offset : None if count is None else offset + count]

@@ -45,12 +45,14 @@ def test_rows_of_a_solved_episode():
     assert columns["reward"][:3] == [0, 0, 10]
     assert columns["success"] == [True] * 6
     batch = rollout_batch(columns, benchmark)
-    assert batch.success_reward == 10 and batch.column("benchmark")[0] == "corridor-v1"
+    assert batch.success_reward == 10
+    assert batch.column("benchmark")[0] == "corridor-v1"
 
 
 def test_horizon_ends_an_episode_without_success():
     (episode,), _ = play("wait", "wait", horizon=2)
-    assert len(episode.steps) == 2 and not episode.success
+    assert len(episode.steps) == 2
+    assert not episode.success
 
 
 def test_invalid_steps_are_counted_apart():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_gradients import PROTOCOL, RESOURCES, keep_rows, make_policy, make_trainer, training_rows
+from test_gradients import PROTOCOL, RESOURCES, keep_rows, make_policy, make_trainer, reply_logps, training_rows
 
 from algorithms.objectives import objective
 from algorithms.trainer import _trim, checkpoints, grpo_config, sampling_correction, task_schedule
@@ -111,6 +111,35 @@ def test_settings_that_would_change_the_estimate_are_refused(tmp_path, change, m
         setattr(args, name, value)
     with pytest.raises(ValueError, match=message):
         _refuse_unsupported(args)
+
+
+def test_kl_to_the_policy_it_started_from(tmp_path):
+    policy = make_policy()
+    policy.model.save_pretrained(tmp_path / "start")
+    policy.model = type(policy.model).from_pretrained(tmp_path / "start")
+    trainer = make_trainer(tmp_path / "run", policy=policy, updates=2, kl_coefficient=0.5, learning_rate=0.5)
+    batches, generate = [], trainer._generate_and_score_completions
+
+    def keeping(inputs):
+        batches.append(generate(inputs))
+        return batches[-1]
+
+    trainer._generate_and_score_completions = keeping
+    trainer.train()
+    first, second = (row["kl"] for row in trainer.rows_logged)
+    assert first == pytest.approx(0, abs=1e-6)
+    assert second > 1e-5
+    mask = batches[1]["completion_mask"].bool()
+    replies = batches[1]["completion_ids"][mask]
+    assert replies.numel() == batches[1]["ref_per_token_logps"][mask].numel()
+    start = type(policy.model).from_pretrained(tmp_path / "start")
+    row = {k: v[0] for k, v in batches[1].items()}
+    prompt, reply = (
+        row["prompt_ids"][row["prompt_mask"] > 0].tolist(),
+        row["completion_ids"][row["completion_mask"] > 0],
+    )
+    expected = reply_logps(start, prompt, reply.tolist())
+    assert torch.allclose(row["ref_per_token_logps"][: len(reply)], expected, atol=1e-5)
 
 
 def test_unknown_objective_names_the_nearest():
