@@ -138,9 +138,7 @@ def demonstrations(policy: TinyPolicy, settings: Mapping[str, Any], progress: Pr
     tasks = policy.benchmark.task_set(settings["split"], settings["tasks"], settings["offset"]).tasks
     pairs: list[Pair] = []
     for done, task in enumerate(tasks):
-        for view, action in policy.benchmark.demonstrations(
-            [task], settings["runs"], settings["seed"], settings["noise"]
-        ):
+        for view, action in policy.benchmark.demonstrations([task], settings["runs"], settings["seed"]):
             pairs.append((policy.render(view), policy.command_ids(action)))
         progress("demonstrations", done + 1, len(tasks))
     return pairs

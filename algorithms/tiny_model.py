@@ -34,6 +34,7 @@ class TinyPolicyConfig(Qwen2Config):
     """Qwen2's configuration plus the ids of the menu's tokens and of the token that opens the reply."""
 
     model_type = "creditbench_tiny"
+    auto_map: ClassVar[dict[str, str]] = {}  # TRL asks for it when it loads a reference model
 
     menu_token_id: int = 3
     or_token_id: int = 4

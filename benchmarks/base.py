@@ -162,9 +162,6 @@ class Benchmark(Protocol):
         """Split `compact` prompts and commands into words of the lexicon."""
         ...
 
-    def demonstrations(
-        self, tasks: Sequence[Task], runs: int, seed: int, noise: float = 0.0
-    ) -> Iterator[tuple[StepView, str]]:
-        """Decisions for behavior cloning: (what was seen, action). The demonstrator is an expert that wastes a step
-        with probability `noise`: a command that helps in nothing and harms nothing."""
+    def demonstrations(self, tasks: Sequence[Task], runs: int, seed: int) -> Iterator[tuple[StepView, str]]:
+        """Expert decisions for behavior cloning: (what was seen, expert action)."""
         ...

@@ -172,7 +172,6 @@ _WARM_START = record(
     offset=whole(0),
     tasks=whole(1),
     runs=whole(1),
-    noise=number(0.0, 1.0),
     steps=whole(0),
     batch_size=whole(1),
     learning_rate=number(0, open_low=True),

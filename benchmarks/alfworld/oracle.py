@@ -20,7 +20,6 @@ HORIZON = 50
 MOST_RANDOM_ACTIONS = 5
 _TREATMENTS = {"heat": ("hot", "microwave"), "cool": ("cool", "fridge"), "clean": ("clean", "sinkbasin")}
 _IDLE = "look"
-_WASTED = ("look", "inventory", "examine")
 
 
 def noop_policy(observation: Observation) -> str:
@@ -150,28 +149,20 @@ def play(episode: Episode, policy: Policy, horizon: int = HORIZON) -> tuple[bool
 
 
 def demonstrations(
-    player: Player, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search", noise: float = 0.0
+    player: Player, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search"
 ) -> Iterator[tuple[StepView, str]]:
     """(view, action) of `runs` episodes a task, each after 0-5 random admissible actions that are not shown.
 
-    With probability `noise` a step is wasted (and shown): a random command that only looks, takes stock or examines.
-    What is imitated then dawdles, and leaves something to learn that holds in every game. `expert` is "search" or
-    "planner"; ValueError for another, and for the planner with noise, which breaks its plan. Pure in its arguments.
+    A pure function of its arguments. `expert` is "search" or "planner"; ValueError for another.
     """
     if expert not in ("search", "planner"):
         raise ValueError(f"unknown expert {expert!r} (known: search, planner)")
-    if expert == "planner" and noise:
-        raise ValueError("the planner's plan does not survive noise: use expert='search' or noise=0")
     for task in tasks:
         for run in range(runs):
-            yield from _demonstration(player.episode(task), random.Random(f"{seed}/{task.id}/{run}"), expert, noise)
+            yield from _demonstration(player.episode(task), random.Random(f"{seed}/{task.id}/{run}"), expert)
 
 
-def _dawdle(observation: Observation, rng: random.Random) -> str:
-    return rng.choice([command for command in observation.admissible if command.startswith(_WASTED)])
-
-
-def _demonstration(episode: Episode, rng: random.Random, expert: str, noise: float) -> Iterator[tuple[StepView, str]]:
+def _demonstration(episode: Episode, rng: random.Random, expert: str) -> Iterator[tuple[StepView, str]]:
     history: list[tuple[str, str]] = []
     observation = episode.observation()
     done = False
@@ -184,7 +175,7 @@ def _demonstration(episode: Episode, rng: random.Random, expert: str, noise: flo
             return
     policy = planner_policy(episode) if expert == "planner" else search_policy
     while not done and len(history) < HORIZON:
-        action = _dawdle(observation, rng) if noise > 0 and rng.random() < noise else policy(observation)
+        action = policy(observation)
         yield StepView(observation, len(history), HORIZON, tuple(history)), action
         history.append((observation.text, action))
         result = episode.step(action)

@@ -106,7 +106,7 @@ class AlfWorld:
         return compact.words(text)
 
     def demonstrations(
-        self, tasks: Sequence[Task], runs: int, seed: int, noise: float = 0.0, expert: str = "search"
+        self, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search"
     ) -> Iterator[tuple[StepView, str]]:
         """Expert decisions for behavior cloning, `runs` episodes a task; see `oracle.demonstrations`."""
-        return oracle.demonstrations(self._player, tasks, runs, seed, expert, noise)
+        return oracle.demonstrations(self._player, tasks, runs, seed, expert)

@@ -90,9 +90,7 @@ class Corridor:
     def words(self, text: str) -> list[str]:
         return text.split()
 
-    def demonstrations(
-        self, tasks: Sequence[Task], runs: int, seed: int, noise: float = 0.0
-    ) -> Iterator[tuple[StepView, str]]:
+    def demonstrations(self, tasks: Sequence[Task], runs: int, seed: int) -> Iterator[tuple[StepView, str]]:
         pool = self.pool(1)
         for task in tasks:
             observation, history = pool.reset([task])[0], []

@@ -21,7 +21,7 @@ SETTINGS = MODEL | {
     "kind": "tiny",
     "decoding": "constrained",
     "warm_start": {
-        "split": "train", "offset": 0, "tasks": 20, "runs": 1, "noise": 0.0, "steps": 150, "batch_size": 16,
+        "split": "train", "offset": 0, "tasks": 20, "runs": 1, "steps": 150, "batch_size": 16,
         "learning_rate": 0.004, "seed": 0,
     },
 }  # fmt: skip
