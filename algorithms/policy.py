@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ class PolicyError(ValueError):
 
 
 @dataclass
-class Policy:
+class Policy(ABC):
     """What the collector and the trainer need of a policy. Subclasses say how prompts and replies are written."""
 
     model: PreTrainedModel
@@ -37,13 +38,13 @@ class Policy:
     benchmark: Benchmark
     decoding: str  # "constrained" | "free"; part of every result's header
 
+    @abstractmethod
     def render(self, view: StepView) -> list[int]:
         """Token ids of the prompt of one decision."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, completion_ids: list[int]) -> ParsedAction:
         """The action in a reply."""
-        raise NotImplementedError
 
 
 class TinyPolicy(Policy):

@@ -30,14 +30,14 @@ from trl.trainer.utils import pad
 
 from algorithms import estimate
 from algorithms.collector import Collector, Episode, Timings, rollout_batch, rollout_columns
-from algorithms.objectives import Objective
+from algorithms.trl_settings import refuse_unsupported
 from benchmarks.base import TaskSet
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Credit:
+class CreditAssignment:
     """How steps are credited: the estimator by name, all its options, and what counts as an invalid step."""
 
     estimator: str
@@ -59,7 +59,7 @@ def _unused_reward(**_: Any) -> list[float]:
 
 
 class AgentTrainer(GRPOTrainer):
-    """Group-based RL of an agent on tasks, `Credit` deciding the advantages.
+    """Group-based RL of an agent on tasks, `CreditAssignment` deciding the advantages.
 
     `args.generation_batch_size` counts episodes of one update over all processes (tasks x group size);
     `args.steps_per_generation` is the number of minibatches, `args.num_iterations` the number of epochs over them.
@@ -70,14 +70,14 @@ class AgentTrainer(GRPOTrainer):
         *,
         collector: Collector,
         tasks: TaskSet,
-        credit: Credit,
+        credit: CreditAssignment,
         recorder: Recorder,
         args: GRPOConfig,
         rows_per_microbatch: int,
         callbacks: list[TrainerCallback] | None = None,
         peft_config: Any = None,
     ):
-        _refuse_unsupported(args)
+        refuse_unsupported(args)
         self.collector, self.tasks, self.credit, self.recorder = collector, tasks, credit, recorder
         self.rows_per_microbatch = rows_per_microbatch
         self._timings: dict[str, float] = {}
@@ -368,23 +368,6 @@ def task_schedule(tasks: int, per_update: int, updates: int, seed: int) -> list[
     return order[: per_update * updates]
 
 
-def _refuse_unsupported(args: GRPOConfig) -> None:
-    """Settings under which the estimate or the ratio would silently be another one."""
-    if args.shuffle_dataset:
-        raise ValueError("the task schedule is laid out in advance: set shuffle_dataset=False")
-    if args.gradient_accumulation_steps != 1:
-        raise ValueError("micro-batches are cut over rows: set gradient_accumulation_steps=1")
-    if args.top_p != 1.0 or args.top_k not in (0, -1, None) or args.min_p is not None:
-        raise ValueError(
-            "truncated sampling (top_p, top_k, min_p) biases the importance ratio: leave it off in training"
-        )
-    window = args.steps_per_generation * args.num_iterations
-    if args.save_strategy == "steps" and args.save_steps % window:
-        raise ValueError(f"checkpoints only at the end of an update: save_steps must be a multiple of {window}")
-    if args.loss_type not in ("dapo", "grpo"):
-        raise ValueError(f"loss_type {args.loss_type!r} is not one of the objectives' (dapo, grpo)")
-
-
 def _trim(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Cut off columns that are padding in every row of a micro-batch."""
     prompt = int(batch["prompt_mask"].sum(1).max())
@@ -418,58 +401,3 @@ def checkpoints(folder: Path) -> list[Path]:
     """Whole checkpoints in a folder, oldest first."""
     found = [p for p in folder.glob("checkpoint-*") if p.is_dir()]
     return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
-
-
-def grpo_config(
-    protocol: Mapping[str, Any],
-    resources: Mapping[str, Any],
-    goal: Objective,
-    *,
-    seed: int,
-    folder: Path,
-    world: int = 1,
-) -> GRPOConfig:
-    """TRL's settings of one run, from our protocol and resources. ValueError when episodes do not divide."""
-    window = protocol["minibatches"] * protocol["epochs"]
-    episodes = protocol["group_size"] * protocol["tasks_per_update"]
-    if episodes % (world * protocol["minibatches"]):
-        raise ValueError(
-            f"protocol.group_size x protocol.tasks_per_update = {episodes} episodes do not divide by "
-            f"{world} processes x {protocol['minibatches']} minibatches"
-        )
-    cuda = torch.cuda.is_available() and resources["device"] != "cpu"
-    vllm = {"use_vllm": True, "vllm_mode": "colocate"} if resources["generation"]["engine"] == "vllm" else {}
-    return GRPOConfig(
-        output_dir=str(folder),
-        seed=seed,
-        num_generations=protocol["group_size"],
-        per_device_train_batch_size=episodes // (world * protocol["minibatches"]),
-        steps_per_generation=protocol["minibatches"],
-        num_iterations=protocol["epochs"],
-        gradient_accumulation_steps=1,
-        max_steps=protocol["updates"] * window,
-        learning_rate=protocol["learning_rate"],
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=protocol["lr_warmup_updates"] * window,
-        adam_beta1=protocol["adam_betas"][0],
-        adam_beta2=protocol["adam_betas"][1],
-        weight_decay=0.0,
-        max_grad_norm=protocol["max_grad_norm"],
-        epsilon=protocol["clip_range"],
-        beta=protocol["kl_coefficient"],
-        temperature=protocol["temperature"],
-        max_completion_length=protocol["max_response_tokens"],
-        loss_type=goal.loss_type,
-        importance_sampling_level=goal.importance_sampling_level,
-        logging_steps=window,
-        save_strategy="steps",
-        save_steps=protocol["checkpoint_every"] * window,
-        report_to=list(resources["report_to"]) or "none",
-        use_cpu=not cuda,
-        bf16=cuda,
-        gradient_checkpointing=bool(resources.get("gradient_checkpointing", False)),
-        dataloader_num_workers=0,
-        shuffle_dataset=False,
-        disable_tqdm=True,
-        **vllm,
-    )

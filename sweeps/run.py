@@ -24,7 +24,8 @@ from algorithms.collector import Collector
 from algorithms.evaluation import evaluate, sampler, success_rates
 from algorithms.objectives import objective
 from algorithms.policy import Policy, load_policy, smollm2_folder
-from algorithms.trainer import AgentTrainer, Credit, Recorder, checkpoints, grpo_config
+from algorithms.trainer import AgentTrainer, CreditAssignment, Recorder, checkpoints
+from algorithms.trl_settings import grpo_config
 from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
 from sweeps.files import StoreError
 from sweeps.store import Attempt, RunFolder
@@ -186,11 +187,11 @@ def _train(session: _Session, attempt: Attempt, initial: Path) -> None:
     trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
 
 
-def _credit(config: Mapping[str, Any]) -> Credit:
+def _credit(config: Mapping[str, Any]) -> CreditAssignment:
     """The algorithm's own options and what the protocol sets for all of them alike."""
     algorithm, protocol = config["algorithm"], config["protocol"]
     shared = {name: protocol[name] for name in COMMON_OPTIONS}
-    return Credit(algorithm["name"], {**algorithm["options"], **shared}, protocol["invalid_counts"])
+    return CreditAssignment(algorithm["name"], {**algorithm["options"], **shared}, protocol["invalid_counts"])
 
 
 def _recorder(session: _Session, attempt: Attempt) -> Recorder:

@@ -1,6 +1,6 @@
 """The registry of advantage estimators, and `estimate`.
 
-A new estimator is one module here that defines `ESTIMATOR`, listed in `_BUILT_IN`. Third parties register theirs from
+A new estimator is one module here that defines `ESTIMATOR`; it is found by itself. Third parties register theirs from
 outside: an entry point of group `creditbench.estimators` whose name is the estimator's and which loads an `Estimator`.
 """
 
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import importlib.metadata
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from algorithms.estimators import g2po, gigpo, graft, graphgpo, graphhca, grpo
 from algorithms.estimators.base import COMMON_OPTIONS, CommonOptions, Credit, Estimator, OptionError
 from algorithms.estimators.diagnostics import signal_diagnostics
 from algorithms.rollouts import RolloutBatch
@@ -35,7 +36,17 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "creditbench.estimators"
-_BUILT_IN = {module.ESTIMATOR.name: module.ESTIMATOR for module in (grpo, gigpo, graphgpo, g2po, graphhca, graft)}
+_TABLE_ORDER = ("grpo", "gigpo", "graphgpo", "g2po", "graphhca", "graft")
+
+
+def _modules() -> dict[str, Estimator]:
+    """Estimators of this package's modules: the papers' six in table order, then others by name."""
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    found = {module.ESTIMATOR.name: module.ESTIMATOR for module in modules if hasattr(module, "ESTIMATOR")}
+    return {name: found[name] for name in (*_TABLE_ORDER, *sorted(set(found) - set(_TABLE_ORDER)))}
+
+
+_BUILT_IN = _modules()
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,3 +106,25 @@ def test_a_real_chat_model_plays_generated_games(tmp_path):
         assert header["decoding"] == "free"
         assert all(1 <= row["steps"] <= 4 for row in rows)
         assert all(row["format_invalid"] + row["inadmissible"] <= row["steps"] for row in rows)
+
+
+@pytest.mark.slow
+def test_evaluation_during_training_changes_nothing(tmp_path):
+    settings = ["algorithm=gigpo", *SMALL]
+    for name, every in (("with", 1), ("without", 0)):
+        done = creditbench(
+            "train", "--out", tmp_path / name, *settings, f"protocol.evaluation.every={every}", timeout=200
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    with_, without = (RunFolder.open(next((tmp_path / name / "runs").iterdir())) for name in ("with", "without"))
+    assert set(with_.evaluations()) - set(without.evaluations()) == {
+        "training_games/update-000001",
+        "unseen_games/update-000001",
+    }
+    for mine, other in zip(with_.metrics(), without.metrics(), strict=True):
+        assert mine["loss"] == other["loss"]
+        assert mine["success"] == other["success"]
+    assert with_.evaluations()["unseen_games/after"] == without.evaluations()["unseen_games/after"]
+    again = creditbench("evaluate", with_.path, "--checkpoint", "1", "--list", "unseen_games", timeout=200)
+    assert again.returncode == 0, again.stderr
+    assert "unseen_games/update-000001" in again.stdout

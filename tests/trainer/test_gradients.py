@@ -10,7 +10,8 @@ from algorithms.behavior_cloning import build_network, build_tokenizer
 from algorithms.collector import Collector
 from algorithms.objectives import objective
 from algorithms.policy import TinyPolicy
-from algorithms.trainer import AgentTrainer, Credit, Recorder, grpo_config
+from algorithms.trainer import AgentTrainer, CreditAssignment, Recorder
+from algorithms.trl_settings import grpo_config
 
 MODEL = {"hidden_size": 32, "intermediate_size": 64, "layers": 2, "heads": 2}
 PROTOCOL = {
@@ -54,7 +55,7 @@ def make_trainer(
     trainer = AgentTrainer(
         collector=collector,
         tasks=policy.benchmark.task_set("train", 12),
-        credit=Credit(estimator, {"invalid_action_penalty": 0.1}),
+        credit=CreditAssignment(estimator, {"invalid_action_penalty": 0.1}),
         recorder=Recorder(rows.append),
         args=args,
         rows_per_microbatch=rows_per_microbatch,

@@ -7,7 +7,8 @@ import torch
 from test_gradients import PROTOCOL, RESOURCES, keep_rows, make_policy, make_trainer, reply_logps, training_rows
 
 from algorithms.objectives import objective
-from algorithms.trainer import _trim, checkpoints, grpo_config, sampling_correction, task_schedule
+from algorithms.trainer import _trim, checkpoints, sampling_correction, task_schedule
+from algorithms.trl_settings import grpo_config, refuse_unsupported
 
 
 def test_every_row_is_in_exactly_one_minibatch(tmp_path):
@@ -104,13 +105,11 @@ def test_episodes_that_do_not_divide_are_refused(tmp_path):
     ],
 )
 def test_settings_that_would_change_the_estimate_are_refused(tmp_path, change, message):
-    from algorithms.trainer import _refuse_unsupported
-
     args = grpo_config({**PROTOCOL, "minibatches": 2}, RESOURCES, objective("ppo"), seed=1, folder=tmp_path)
     for name, value in change.items():
         setattr(args, name, value)
     with pytest.raises(ValueError, match=message):
-        _refuse_unsupported(args)
+        refuse_unsupported(args)
 
 
 def test_kl_to_the_policy_it_started_from(tmp_path):
