@@ -120,7 +120,7 @@ def test_train_runs_prints_and_does_not_run_twice(tmp_path, fake_runner, capsys)
     command += ["~protocol.evaluation.lists.unseen_games"]
     assert cli.main(command) == 0
     shown = capsys.readouterr().out
-    assert "training_games/after: success 50.0% = 4/8 (pick 50.0% = 2/4, look 50.0% = 2/4)" in shown
+    assert "training_games/after: success 50.0% = 8/16 (pick 50.0% = 4/8, look 50.0% = 4/8)" in shown
     (folder,) = (tmp_path / "runs").iterdir()
     assert RunFolder.open(folder).state() == "done"
     assert cli.main(command) == 0
