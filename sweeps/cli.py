@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ def _report(error: Exception) -> int:
         return _fail(str(error), USAGE)
     if isinstance(error, StoreError):
         return _fail(str(error), FAILED)
+    if isinstance(error, OSError) and error.filename:
+        return _fail(f"{error.filename}: {error.strerror}", FAILED)
     if type(error).__module__.split(".")[0] in ("algorithms", "benchmarks", "analysis"):
         return _fail(" ".join(str(error).split()), FAILED)
     raise error
@@ -138,9 +140,10 @@ def _quickstart(arguments: argparse.Namespace) -> int:
 
     if arguments.jobs < 1:
         raise _UsageError(f"--jobs must be a whole number >= 1, got {arguments.jobs}")
-    methods = [name.strip() for name in arguments.methods.split(",")] if arguments.methods else None
+    methods = [name.strip() for name in arguments.methods.split(",")] if arguments.methods is not None else None
     plan = quickstart.make_plan(arguments.out, methods, arguments.seeds, arguments.overrides, arguments.config_dir)
     if arguments.dry_run:
+        quickstart.check(plan)
         print(quickstart.describe(plan, arguments.jobs))
         return 0
     return quickstart.execute(plan, arguments.jobs)
@@ -155,10 +158,10 @@ def _train(arguments: argparse.Namespace) -> int:
 
 def _run_here(config: dict[str, Any], out: Path) -> int:
     """One run in this process, unless it is done; then its evaluations."""
-    from sweeps import extras
+    from sweeps import preflight
     from sweeps.store import RunFolder
 
-    extras.require(config)
+    preflight.check(config)
     run = RunFolder.create(out / "runs", config)
     if run.state() == "done":
         print(f"done already: {run.path}")
@@ -168,9 +171,25 @@ def _run_here(config: dict[str, Any], out: Path) -> int:
 
         prepare(config, out)
         print(f"run {run.id} in {run.path}")
-        run_cell(run.path)
+        _run_or_explain(run, run_cell)
     _print_evaluations(run)
     return 0
+
+
+def _run_or_explain(run: RunFolder, run_cell: Callable[[Path], None]) -> None:
+    """A failure in one line; its traceback is kept in the run's error.json."""
+    from sweeps.files import StoreError
+    from sweeps.schema import ConfigError
+
+    try:
+        run_cell(run.path)
+    except (ConfigError, StoreError):
+        raise
+    except Exception as error:
+        if run.error() is None:  # not recorded, so nothing would keep its traceback
+            raise
+        text = " ".join(str(error).split())
+        raise StoreError(f"{type(error).__name__}: {text} (traceback in {run.path / 'error.json'})") from error
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

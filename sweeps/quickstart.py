@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps import config as configs
-from sweeps import extras, progress
+from sweeps import preflight, progress
 from sweeps.config import ConfigError
 from sweeps.files import StoreError, atomic_write_json, atomic_write_text
 from sweeps.local import INTERRUPTED, Job, Outcome, Watcher, run_jobs
@@ -83,7 +84,7 @@ def make_plan(
 
     ConfigError for an unknown method, an override of what the plan sets itself, and all that `config.compose` refuses.
     """
-    methods = tuple(methods) if methods else default_methods()
+    methods = default_methods() if methods is None else tuple(methods)
     _check(methods, seeds, overrides, config_dir)
     grid = [(INITIAL, 1)] + [(method, seed) for seed in range(1, seeds + 1) for method in methods]
     return Plan(out, tuple(_cell(out, method, seed, overrides, config_dir) for method, seed in grid))
@@ -177,17 +178,34 @@ def _files(plan: Plan) -> list[str]:
 def execute(plan: Plan, jobs: int) -> int:
     """Run what is not done, then write and print the comparison. The exit code: 0, 1 if a cell failed, 130 if
     interrupted (what is done is kept; the same command goes on)."""
-    extras.require(plan.cells[0].config)
-    _refuse_running(plan)
-    _write_plan(plan)
+    check(plan)
     try:
-        with _terminate_like_interrupt():
+        with _alone_in(plan.out), _terminate_like_interrupt():
+            _refuse_running(plan)
+            _write_plan(plan)
             outcomes = _run(plan, jobs)
     except KeyboardInterrupt:
         print(f"\ninterrupted: finished work is kept in {plan.out}; run the same command again to go on")
         return INTERRUPTED
     report(plan)
     return _report_failures(outcomes)
+
+
+def check(plan: Plan) -> None:
+    """ConfigError for what would fail only once cells run; the cells differ in method and seed alone."""
+    preflight.check(plan.trained[0].config)
+
+
+@contextlib.contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """Hold the folder; StoreError while another quick start works in it. A killed one holds nothing."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"another quick start is working in {out}; wait for it or choose another --out") from None
+        yield
 
 
 def _refuse_running(plan: Plan) -> None:

@@ -27,7 +27,9 @@ from algorithms.policy import Policy, load_policy, smollm2_folder
 from algorithms.trainer import AgentTrainer, CreditAssignment, Recorder, checkpoints
 from algorithms.trl_settings import grpo_config
 from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
+from sweeps import preflight
 from sweeps.files import StoreError
+from sweeps.schema import ConfigError
 from sweeps.store import Attempt, RunFolder
 
 transformers_logging.disable_progress_bar()
@@ -36,6 +38,7 @@ transformers_logging.disable_progress_bar()
 def prepare(config: Mapping[str, Any], out: Path) -> Path:
     """The folder (or hub name, as a path) of the run's initial weights; a warm start is made once and cached below
     `out`/cache. Safe to call again, and from several processes."""
+    _check_device(config["resources"]["device"])
     model, cache = config["model"], Path(out) / "cache"
     if model["kind"] == "hub":
         return Path(model["path"])
@@ -43,6 +46,11 @@ def prepare(config: Mapping[str, Any], out: Path) -> Path:
         return smollm2_folder(cache)
     _use_threads(config)
     return warm_start(model, _benchmark(config), cache, _print_progress)
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("resources.device=cuda, but PyTorch sees no CUDA device here; use auto or cpu")
 
 
 def _print_progress(stage: str, done: int, of: int) -> None:
@@ -141,6 +149,7 @@ def _last_update(run: RunFolder) -> int | None:
 
 def _run(run: RunFolder, attempt: Attempt) -> None:
     config = run.config()
+    preflight.check(config)
     initial = prepare(config, run.path.parent.parent)
     started = time.time()
     with _session(run, initial) as session:
@@ -165,11 +174,6 @@ def _train(session: _Session, attempt: Attempt, initial: Path) -> None:
     protocol, resources = config["protocol"], config["resources"]
     train = protocol["train"]
     tasks = session.benchmark.task_set(train["split"], train["count"], train["offset"])
-    if len(tasks) < protocol["tasks_per_update"]:
-        raise ValueError(
-            f"protocol.train holds {len(tasks)} tasks, fewer than protocol.tasks_per_update="
-            f"{protocol['tasks_per_update']}: an update would repeat tasks; raise protocol.train.count"
-        )
     args = grpo_config(
         protocol, resources, objective(config["algorithm"]["objective"]), seed=config["seed"], folder=run.checkpoints
     )
@@ -296,6 +300,8 @@ def evaluate_run(folder: Path, lists: Sequence[str] | None = None, checkpoint: s
 def _weights(run: RunFolder, checkpoint: str, window: int, initial: Path) -> tuple[Path, str]:
     whole = {int(p.name.rpartition("-")[2]) // window: p for p in checkpoints(run.checkpoints)}
     if run.config()["algorithm"]["objective"] is None:
+        if checkpoint != "last":
+            raise StoreError(f"run {run.id} is the initial policy; it has no checkpoint {checkpoint}")
         return initial, "before"
     if not whole:
         raise StoreError(f"run {run.id} has no checkpoint yet; train it first (state: {run.state()})")

@@ -224,7 +224,7 @@ _PROTOCOL = record(
     baseline_over=choice("trajectories", "steps"),
     invalid_action_penalty=number(0),
     invalid_counts=choice("any", "format"),
-    state_matching=choice("exact", "ratcliff", "embedding"),
+    state_matching=choice("exact", "ratcliff"),  # "embedding" needs a model of sentences, which no benchmark brings yet
     state_key=text,
     train=record(**_SLICE),
     evaluation=record(
@@ -236,14 +236,20 @@ _PROTOCOL = record(
     checkpoint_every=whole(1),
 )
 
+
+def _flag_or_text(name: str, value: Any) -> bool | str:
+    """true, false, or `text`: rollouts with prompts and replies as text."""
+    return "text" if value == "text" else flag(name, value)
+
+
 _RESOURCES = record(
     workers=whole(0),
     threads=whole(1),
-    device=text,
+    device=choice("auto", "cpu", "cuda"),
     rows_per_microbatch=whole(1),
     generation=record(engine=choice("transformers", "vllm")),
     report_to=sequence(text),
-    save_rollouts=flag,
+    save_rollouts=_flag_or_text,
     progress=flag,
     keep_checkpoints=whole(1),
 )
