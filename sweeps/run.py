@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from sweeps.schema import ConfigError
 from sweeps.store import Attempt, RunFolder
 
 transformers_logging.disable_progress_bar()
+warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.")  # about its own internals
 
 
 def prepare(config: Mapping[str, Any], out: Path) -> Path:

@@ -19,7 +19,10 @@ UNSEEN = "protocol.evaluation.lists.unseen_games"
         ([f"{UNSEEN}.split=foo"], f"{UNSEEN}: unknown ALFWorld split 'foo'"),
         ([f"{UNSEEN}.count=1000"], f"{UNSEEN}: .*144"),
         (["protocol.train.split=foo"], "protocol.train: unknown ALFWorld split 'foo'"),
-        (["protocol.train.count=4"], "protocol.train holds 4 tasks, fewer than protocol.tasks_per_update=8"),
+        (
+            ["protocol.train.count=null", "protocol.train.offset=2996"],
+            "protocol.train holds 4 tasks, fewer than protocol.tasks_per_update=8",
+        ),
         (["benchmark.options.data=offical"], "benchmark.options: .*official"),
         (["benchmark.options.history=abc"], "benchmark.options: "),
         (["+benchmark.options.dta=x"], "benchmark.options: .*data"),
