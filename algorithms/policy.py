@@ -167,7 +167,12 @@ def smollm2_folder(cache: Path) -> Path:
     def build(folder: Path) -> None:
         source, name = str(files[0].parent), files[0].name
         AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
+        read = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
+        # what was read is plain float32, but transformers still calls it quantized and refuses to save it
+        config = {key: value for key, value in read.config.to_dict().items() if key != "quantization_config"}
+        model = type(read)(type(read.config).from_dict(config))
+        model.load_state_dict(read.state_dict())
+        model.generation_config = read.generation_config
         model.save_pretrained(folder)
 
     return build_once(target, build)
