@@ -77,11 +77,11 @@ def learning_curves(runs: Runs, stem: str | Path) -> list[Path]:
     """
     check_comparable(runs, ())
     curves, left_out = training_curves(runs)
-    with _style():
+    with figure_style():
         figure = Figure(figsize=(7.4, 3.7), layout="constrained")
         FigureCanvasAgg(figure)
         _draw(figure, curves, _caption(runs, curves, left_out))
-        return _save(figure, Path(stem))
+        return save_figure(figure, Path(stem))
 
 
 def training_curves(runs: Runs) -> tuple[list[Curve], list[str]]:
@@ -130,14 +130,15 @@ def _seconds(rows: pd.DataFrame) -> pd.Series:
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def figure_style() -> Iterator[None]:
+    """The look of all figures, undone at the end."""
     with seaborn.axes_style("whitegrid", rc={"grid.color": "0.9"}), matplotlib.rc_context(_RC):
         yield
 
 
 def _draw(figure: Figure, curves: list[Curve], caption: str) -> None:
     by_update, by_time = figure.subplots(1, 2, sharey=True)
-    for curve, look in zip(curves, _looks([curve.method for curve in curves]), strict=True):
+    for curve, look in zip(curves, looks([curve.method for curve in curves]), strict=True):
         _line(by_update, curve, curve.updates, look)
         if np.isfinite(curve.seconds).all():
             _line(by_time, curve, curve.seconds, look)
@@ -157,7 +158,7 @@ def _draw(figure: Figure, curves: list[Curve], caption: str) -> None:
     figure.supxlabel(caption, fontsize=7.0, color="0.3", x=0.01, ha="left")
 
 
-def _looks(methods: list[str]) -> list[dict[str, Any]]:
+def looks(methods: list[str]) -> list[dict[str, Any]]:
     """Color, dash and marker of each line: told apart without color too, and by the color-blind. An estimator looks
     the same in every figure, whichever others are in it; variants and other methods take what is free."""
     places = {name: place for place, name in enumerate(estimators())}
@@ -195,7 +196,8 @@ def _caption(runs: Runs, curves: list[Curve], left_out: list[str]) -> str:
     return textwrap.fill(text, 140)
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Write stem.png and stem.pdf, each whole or not at all, without dates; the folder is made."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for suffix, metadata in _NO_DATES.items():
