@@ -87,7 +87,7 @@ class Table:
         """Aligned plain text at most `width` wide: a panel that is wider goes on below, with the row names again."""
         blocks = [_wrapped(self.title, width)]
         for panel in self.panels:
-            grids = [_aligned(grid) for grid in _split(self._grid(panel), width)]
+            grids = [aligned_table(grid) for grid in _split(self._grid(panel), width)]
             heads = [_wrapped(text, width) for text in (panel.title, panel.detail) if text]
             blocks.append("\n".join([*heads, "\n\n".join(grids)]))
         blocks.append("\n".join(_wrapped(note, width, "  ") for note in self._all_notes()))
@@ -98,7 +98,7 @@ class Table:
         blocks = [f"## {_escaped(self.title)}"]
         for panel in self.panels:
             heads = [f"### {_escaped(panel.title)}", _escaped(panel.detail)]
-            blocks += [*filter(None, heads), _pipes(self._grid(panel))]
+            blocks += [*filter(None, heads), pipe_table(self._grid(panel))]
         blocks.append("\n".join(f"- {_escaped(note)}" for note in self._all_notes()))
         return "\n\n".join(blocks) + "\n"
 
@@ -174,7 +174,7 @@ def _split(grid: list[list[str]], width: int) -> list[list[list[str]]]:
     return [[[row[i] for i in part] for row in grid] for part in parts]
 
 
-def _aligned(grid: list[list[str]]) -> str:
+def aligned_table(grid: list[list[str]]) -> str:
     """Names to the left, values to the right, a rule under the header."""
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     lines = [
@@ -186,7 +186,8 @@ def _aligned(grid: list[list[str]]) -> str:
     return "\n".join([lines[0].rstrip(), "-" * len(lines[0]), *(line.rstrip() for line in lines[1:])])
 
 
-def _pipes(grid: list[list[str]]) -> str:
+def pipe_table(grid: list[list[str]]) -> str:
+    """A GitHub Markdown table; the first row is the header, names to the left, values to the right."""
     rows = [f"| {' | '.join(map(_escaped, row))} |" for row in grid]
     rule = "| --- |" + " ---: |" * (len(grid[0]) - 1)
     return "\n".join([rows[0], rule, *rows[1:]])
