@@ -18,8 +18,11 @@ Outcomes = Sequence[tuple[float, Hashable]]  # (chance, next state)
 class Rules(Protocol):
     """How a world is written down: states are any hashable values, found by walking from the start."""
 
-    task: str
-    start: Hashable
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def start(self) -> Hashable: ...
 
     def moves(self, state: Hashable) -> Mapping[str, Outcomes]:
         """Admissible commands of a state that is neither won nor lost, and where each leads."""
