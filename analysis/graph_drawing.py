@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -315,7 +316,9 @@ def _save(figure: Figure, target: Path, suffix: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        figure.savefig(temporary, format=suffix, metadata=_NO_DATES[suffix], dpi=180 if suffix == "png" else None)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for it
+            figure.savefig(temporary, format=suffix, metadata=_NO_DATES[suffix], dpi=180 if suffix == "png" else None)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
