@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ class TestView:
     def test_a_trajectory_is_a_walk_along_its_edges(self):
         for name, path in zip(self.view.names, self.view.trajectories, strict=True):
             edges = [self.view.edges[i] for i in path]
-            assert all(a.target == b.source for a, b in zip(edges, edges[1:], strict=False))
+            assert all(a.target == b.source for a, b in pairwise(edges))
             assert self.view.nodes[edges[0].source].text == "a", name
         assert dict(zip(self.view.names, self.view.success, strict=True)) == {
             "won": True, "lost": False, "detour": True,
