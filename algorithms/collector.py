@@ -7,7 +7,7 @@ out) and gives back `Episode`s, from which `rollout_batch` makes the columns tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ class Step:
     state: str
     action: str
     format_valid: bool
+    sent: str  # what the environment got and later prompts show: the action, or a longer message
     next_state: str = ""
     admissible: bool = False
     reward: float = 0.0
@@ -43,6 +44,7 @@ class Episode:
     index: int
     steps: list[Step] = field(default_factory=list)
     success: bool = False
+    measures: Mapping[str, str | float] = field(default_factory=dict)
 
 
 @dataclass
@@ -123,8 +125,9 @@ class Collector:
             parsed = self.policy.read(replies[k])
             sampled = None if logps is None else list(logps[k])
             step = Step(
-                prompts[k], list(replies[k]), sampled, self._key(observations[i]), parsed.action, parsed.format_valid
-            )
+                prompts[k], list(replies[k]), sampled, self._key(observations[i]), parsed.action, parsed.format_valid,
+                parsed.sent,
+            )  # fmt: skip
             episodes[i].steps.append(step)
 
     def _step(
@@ -135,15 +138,16 @@ class Collector:
         histories: list[list[tuple[str, str]]],
     ) -> list[int]:
         """Send the newest action of every active episode; returns those that go on."""
-        results = self.pool.step([(i, episodes[i].steps[-1].action) for i in active])
+        results = self.pool.step([(i, episodes[i].steps[-1].sent) for i in active])
         still = []
         for i, result in zip(active, results, strict=True):
             episode, step = episodes[i], episodes[i].steps[-1]
-            histories[i].append((observations[i].text, step.action))
+            histories[i].append((observations[i].text, step.sent))
             observations[i] = result.observation
             step.next_state, step.reward = self._key(result.observation), result.reward
             step.admissible = result.admissible
             episode.success = episode.success or result.success
+            episode.measures = result.measures
             if not result.done and len(episode.steps) < self.horizon:
                 still.append(i)
         return still

@@ -82,6 +82,7 @@ def evaluate(
 def _record(episode: Episode) -> dict[str, Any]:
     reward = sum(step.reward for step in episode.steps)
     return {
+        **episode.measures,
         "task": episode.task.id,
         "kind": episode.task.kind,
         "repeat": episode.index,

@@ -101,14 +101,19 @@ class ChatPolicy(Policy):
     def _ids(self, view: StepView) -> list[int]:
         options = {} if self.thinking is None else {"enable_thinking": self.thinking}
         messages = self.benchmark.messages(view)
+        grows = messages[-1]["role"] == "assistant"  # one growing text: the reply goes on where it ends
         encoded = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=True, **options
-        )
+            messages, add_generation_prompt=not grows, continue_final_message=grows, tokenize=True, return_dict=True,
+            **options,
+        )  # fmt: skip
         return list(encoded["input_ids"])
 
     def render(self, view: StepView) -> list[int]:
-        """Prompts over the limit lose history first, oldest first, never the task or the current observation."""
+        """Prompts over the limit lose history first, oldest first, never the task or the current observation; where
+        the benchmark's protocol says so (`cuts_left`), they lose their left end instead."""
         ids = self._ids(view)
+        if getattr(self.benchmark, "cuts_left", False):
+            return ids[-self.max_prompt_tokens :]
         while len(ids) > self.max_prompt_tokens and view.history:
             view = replace(view, history=view.history[1:])
             ids = self._ids(view)

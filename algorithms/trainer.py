@@ -141,9 +141,11 @@ class AgentTrainer(GRPOTrainer):
         columns = {name: [value for part in parts for value in part[name]] for name in local}
         started = time.perf_counter()
         batch = rollout_batch(columns, self.collector.benchmark)
-        result = estimate(self.credit.estimator, batch, **self.credit.options)
+        embed = getattr(self.collector.benchmark, "embed", None)  # only where a benchmark has a model of sentences
+        result = estimate(self.credit.estimator, batch, embed=embed, **self.credit.options)
         self._timings["advantage"] = time.perf_counter() - started
         self._log_rollout(columns, result.diagnostics)
+        self._log_measures(episodes)
         if self.recorder.rollouts is not None and self.accelerator.is_main_process:
             self._write_rollouts(self.recorder.rollouts, columns, episodes)
         before = sum(len(part["group"]) for part in parts[: self.accelerator.process_index])
@@ -183,6 +185,15 @@ class AgentTrainer(GRPOTrainer):
         }
         for name, value in values.items():
             self._metrics["train"][name].append(value)
+
+    def _log_measures(self, episodes: list[Episode]) -> None:
+        """Means over the episodes of all processes of the numbers that the benchmark measured."""
+        local = [dict(episode.measures) for episode in episodes]
+        every = gather_object(local) if self.accelerator.num_processes > 1 else local
+        for name in dict.fromkeys(name for measures in every for name in measures):
+            values = [m[name] for m in every if isinstance(m.get(name), (bool, int, float))]
+            if values:
+                self._metrics["train"][f"measure/{name}"].append(sum(values) / len(values))
 
     # ------------------------------------------------------------------------------------------------ override 1
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

@@ -80,13 +80,16 @@ class Observation:
 class StepResult:
     """`reward` is the environment's own reward of this step (`success_reward` on the step that solves the task);
     `success` is the environment's own `won`; `done` means that the episode ended by itself (horizons belong to the
-    caller); `admissible` says whether the action was one the environment accepts in that state."""
+    caller); `admissible` says whether the action was one the environment accepts in that state; `measures` are the
+    benchmark's own numbers and names of the episode so far: the last ones go into the record of the episode, and their
+    means over episodes into an update's metrics."""
 
     observation: Observation
     reward: float
     done: bool
     success: bool
     admissible: bool
+    measures: Mapping[str, str | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,17 @@ class StepView:
 
 @dataclass(frozen=True)
 class ParsedAction:
-    """`action` goes to the environment; `format_valid` is False when the reply broke the reply format."""
+    """`action` is what was done, as estimators compare it; `format_valid` is False when the reply broke the reply
+    format. `message`, where given, goes to the environment and into later prompts in its place."""
 
     action: str
     format_valid: bool
+    message: str | None = None
+
+    @property
+    def sent(self) -> str:
+        """What the environment gets."""
+        return self.action if self.message is None else self.message
 
 
 class EnvironmentPool(Protocol):

@@ -49,8 +49,13 @@ def _check_data(config: Mapping[str, Any]) -> None:
     section, protocol = config["benchmark"], config["protocol"]
     try:
         benchmark = benchmarks.load(section["name"], success_reward=section["success_reward"], **section["options"])
+        if config["model"]["kind"] == "tiny":
+            benchmark.lexicon()
+        _check_services(benchmark)
     except (ValueError, TypeError, OSError) as error:
         raise _one_line("benchmark.options", error) from None
+    if protocol["state_matching"] == "embedding" and not hasattr(benchmark, "embed"):
+        raise ConfigError(f"protocol.state_matching=embedding: {section['name']} has no model of sentences; use exact")
     lists = {f"protocol.evaluation.lists.{name}": part for name, part in protocol["evaluation"]["lists"].items()}
     if config["algorithm"]["objective"] is not None:
         lists = {"protocol.train": protocol["train"], **lists}
@@ -64,6 +69,13 @@ def _check_data(config: Mapping[str, Any]) -> None:
                 f"protocol.train holds {len(tasks)} tasks, fewer than protocol.tasks_per_update="
                 f"{protocol['tasks_per_update']}; raise protocol.train.count"
             )
+
+
+def _check_services(benchmark: Any) -> None:
+    """What a benchmark needs beside its data (a server, a model) answers, where it needs any."""
+    check = getattr(benchmark, "check", None)
+    if check is not None:
+        check()
 
 
 def _one_line(where: str, error: Exception) -> ConfigError:
