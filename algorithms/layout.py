@@ -98,6 +98,14 @@ def compact(codes: np.ndarray, size: int) -> tuple[np.ndarray, int]:
     return number[codes], int(number[-1]) + 1
 
 
+def joint(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, int]:
+    """Numbers 0..n-1 of the distinct pairs (first[i], second[i]) of non-negative integers, and n; all empty give 0."""
+    if len(first) == 0:
+        return np.empty(0, dtype=np.int64), 0
+    width = int(second.max()) + 1
+    return compact(first * width + second, (int(first.max()) + 1) * width)
+
+
 def _sorted_rows(
     columns: Mapping[str, np.ndarray], trajectory: np.ndarray, step: np.ndarray, lengths: np.ndarray, start: np.ndarray
 ) -> np.ndarray:

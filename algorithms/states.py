@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cached_property
 from itertools import chain
 from typing import Literal
 
@@ -37,6 +38,7 @@ class EncodedBatch:
     node_group         [nodes] the group of each node
     reward             [rows] environment reward;  valid, success [rows] bool
     success_reward     what a solved task pays
+    action_text        [rows] the commands as sent; estimators compare them as the numbers in `action`
     """
 
     layout: Layout
@@ -47,6 +49,12 @@ class EncodedBatch:
     valid: np.ndarray
     success: np.ndarray
     success_reward: float
+    action_text: np.ndarray
+
+    @cached_property
+    def action(self) -> np.ndarray:
+        """[rows] number of the command sent: equal texts, equal numbers 0..n-1 (over all groups)."""
+        return encode_text(self.action_text)[0]
 
     @property
     def nodes(self) -> int:
@@ -92,6 +100,7 @@ def _encode(batch: RolloutBatch, matching: StateMatching, embed: Embed | None) -
         valid=batch.column("valid")[order],
         success=batch.column("success")[order],
         success_reward=batch.success_reward,
+        action_text=batch.column("action")[order],
     )
 
 

@@ -66,11 +66,11 @@ class Plan:
 
 
 def default_methods() -> tuple[str, ...]:
-    """Every registered estimator that has a configuration, in table order."""
-    from algorithms import estimators
+    """Every built-in estimator that has a configuration, in table order; registered ones are named with --methods."""
+    from algorithms import built_in
 
     configured = configs.choices("algorithm")
-    return tuple(name for name in estimators() if name in configured)
+    return tuple(name for name in built_in() if name in configured)
 
 
 def make_plan(

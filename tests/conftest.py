@@ -15,12 +15,16 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
 
 
-@pytest.fixture(autouse=True)
-def only_our_estimators(monkeypatch):
-    """Estimators of other installed packages are none of this suite's business; a test that wants one registers it."""
-    found = importlib.metadata.entry_points
+_all_entry_points = importlib.metadata.entry_points
 
-    def without_foreign(**selection):
-        return () if selection.get("group") == "creditbench.estimators" else found(**selection)
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", without_foreign)
+def _without_foreign(**selection):
+    found = _all_entry_points(**selection)
+    if selection.get("group") != "creditbench.estimators":
+        return found
+    return importlib.metadata.EntryPoints(e for e in found if e.dist is not None and e.dist.name == "creditbench")
+
+
+# Estimators of other installed packages are none of this suite's business; a test that wants one registers it. Set
+# here, not in a fixture: test modules list the estimators while they are collected.
+importlib.metadata.entry_points = _without_foreign

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_oracle import random_rows
 
-from algorithms import estimate, estimators
+from algorithms import built_in, estimate
 
 QUICK = settings(max_examples=20, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
@@ -19,7 +19,7 @@ def advantages(name, rows, **options):
     return estimate(name, batch_of(rows), **options).advantages
 
 
-@pytest.mark.parametrize("name", estimators())
+@pytest.mark.parametrize("name", built_in())
 class TestEveryEstimator:
     @QUICK
     @given(seed=seeds)
@@ -95,7 +95,7 @@ class TestEveryEstimator:
         batch = batch_of(random_rows(np.random.default_rng(5)))
         before = {column: batch.column(column).tolist() for column in batch.columns}
         first = estimate(name, batch).advantages
-        for other in estimators():
+        for other in built_in():
             estimate(other, batch)
         np.testing.assert_array_equal(estimate(name, batch).advantages, first)
         assert {column: batch.column(column).tolist() for column in batch.columns} == before

@@ -10,7 +10,7 @@ import pytest
 from batches import batch_of, episode
 from slow_oracle import DEFAULTS, _sorted_group, random_rows, slow_lookahead, slow_td
 
-from algorithms import estimate, estimators
+from algorithms import built_in, estimate
 from algorithms.estimators.graft import td_residual
 from algorithms.estimators.graphhca import GraphHCAOptions, potential, step_credit
 from algorithms.graph import TrajectoryGraph
@@ -275,7 +275,7 @@ class TestDiagnostics:
         rows = episode(0, ["a", "b", "c"], True, group="mixed") + episode(1, ["a", "b", "d"], False, group="mixed")
         rows += episode(0, ["a", "b"], True, group="easy") + episode(0, ["a", "b"], True, group="easy too")
         rows += episode(0, ["a", "a"], False, group="hard")
-        for name in estimators():
+        for name in built_in():
             record = estimate(name, batch_of(rows)).diagnostics
             counted = {key: record[key] for key in ("rows", "trajectories", "groups", "nodes")}
             assert counted == {"rows": 7, "trajectories": 5, "groups": 4, "nodes": 5}

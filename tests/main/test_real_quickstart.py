@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithms import RolloutBatch, estimate, estimators
+from algorithms import RolloutBatch, built_in, estimate
 from sweeps.store import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def check_rollouts(run):
         batch = RolloutBatch.read_parquet(run.path / "attempts" / "0001" / "rollouts" / f"{row['update']:06d}.parquet")
         assert len(batch) == row["rows"]
         assert len(set(zip(batch.column("group"), batch.column("trajectory"), strict=True))) == 8
-        for name in estimators():
+        for name in built_in():
             assert len(estimate(name, batch).advantages) == len(batch)
         assert row["invalid_format"] == row["inadmissible"] == 0  # what the menu is for
         assert {"timing/rollout", "timing/advantage", "timing/old_logprob", "timing/update"} <= set(row)
@@ -73,7 +73,7 @@ def test_all_methods_rise_from_one_warm_start(tmp_path):
     start = success.pop("initial")["training_games"]
     assert 0.15 <= start[0] <= 0.65
     means = {name: sum(values["training_games"]) / 2 for name, values in success.items()}
-    assert set(means) == set(estimators())
+    assert set(means) == set(built_in())
     assert sorted(means.values())[-3] >= start[0] + 0.2
     assert min(means.values()) > start[0]
     table = list(csv.DictReader((tmp_path / "comparison.csv").open()))
