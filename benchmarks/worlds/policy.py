@@ -35,19 +35,25 @@ def sampling_policy(
     """A softmax policy [states, actions] that succeeds about as often as wanted, and its exact success rate.
 
     Logits are noise plus a multiple of how good each command is; the multiple is found by bisection. Where no multiple
-    gives the wanted rate (every way succeeds, say), the nearest one is taken: read the returned rate.
+    gives the wanted rate (every way succeeds, say), the least one that comes nearest is taken: read the returned rate.
     """
     if not 0.0 <= success <= 1.0:
         raise ValueError(f"the wanted success rate must lie between 0 and 1, got {success}")
     noise = np.random.default_rng(seed).normal(scale=NOISE, size=world.admissible.shape)
     goodness = _goodness(world)
-    low, high = -SHARPEST, SHARPEST
+
+    def rate(lean: float) -> float:
+        return float(exact.success(world, _lean(world, noise, goodness, lean, invalid), horizon))
+
+    neutral = rate(0.0)
+    if abs(neutral - np.clip(success, rate(-SHARPEST), rate(SHARPEST))) < 1e-6:
+        return _lean(world, noise, goodness, 0.0, invalid), neutral
+    low, high = (0.0, SHARPEST) if neutral < success else (-SHARPEST, 0.0)
     for _ in range(40):
         middle = (low + high) / 2
-        rate = exact.success(world, _lean(world, noise, goodness, middle, invalid), horizon)
-        low, high = (middle, high) if rate < success else (low, middle)
-    policy = _lean(world, noise, goodness, (low + high) / 2, invalid)
-    return policy, float(exact.success(world, policy, horizon))
+        low, high = (middle, high) if rate(middle) < success else (low, middle)
+    lean = (low + high) / 2
+    return _lean(world, noise, goodness, lean, invalid), rate(lean)
 
 
 def _lean(world: World, noise: np.ndarray, goodness: np.ndarray, lean: float, invalid: float) -> np.ndarray:
