@@ -1,0 +1,259 @@
+"""From the official JSON files to a store, streaming: memory grows with the vocabulary, not with the products."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.webshop import products as product_rows
+from benchmarks.webshop import stream, tagging
+from benchmarks.webshop.postings import PostingsWriter
+from benchmarks.webshop.products import Product, RowError
+from benchmarks.webshop.store import CATALOGUE, FORMAT, MANIFEST, POSTINGS, SCHEMA
+
+_BATCH = 512  # products tagged together
+Progress = Callable[[int], None]
+
+
+class BuildError(ValueError):
+    """Files that make no catalogue; the message names the file, what is wrong and the way out."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files of a catalogue: products, attributes and synthetic instructions, human instructions (or None)."""
+
+    products: Path
+    attributes: Path
+    humans: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that are there."""
+        return [path for path in (self.products, self.attributes, self.humans) if path is not None]
+
+
+def recognize(files: Sequence[Path]) -> Sources:
+    """Tell the files apart by what they hold, whatever their names.
+
+    BuildError for a missing or foreign file, for two of a kind, and when products or attributes are absent.
+    """
+    found: dict[str, Path] = {}
+    for path in files:
+        kind = _kind(path)
+        if kind in found:
+            raise BuildError(f"{path} and {found[kind]} both hold {kind}; give one of them")
+        found[kind] = path
+    if "products" not in found:
+        raise BuildError("no product file given (items_shuffle.json, or items_shuffle_1000.json)")
+    if "attributes" not in found:
+        raise BuildError(
+            f"no ins file given for {found['products']} (items_ins_v2.json, or items_ins_v2_1000.json): it holds the "
+            "products' attributes"
+        )
+    return Sources(found["products"], found["attributes"], found.get("human instructions"))
+
+
+def _kind(path: Path) -> str:
+    if not path.is_file():
+        raise BuildError(f"{path}: no such file")
+    try:
+        start = stream.opening(path)
+        if start == "[":
+            first = next(stream.array(path), None)
+            if isinstance(first, Mapping) and "asin" in first and "name" in first:
+                return "products"
+        elif start == "{":
+            _, entry = next(stream.members(path), ("", None))
+            if isinstance(entry, Mapping) and "attributes" in entry:
+                return "attributes"
+            if isinstance(entry, list):
+                return "human instructions"
+    except stream.FormatError as error:
+        raise BuildError(str(error)) from None
+    raise BuildError(f"{path}: not a WebShop file (products, attributes or human instructions expected)")
+
+
+def build(
+    files: Sequence[Path],
+    out: Path,
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    tagger: str = tagging.DEFAULT,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Build a store from files into the folder `out`; returns its manifest.
+
+    `limit` takes that many rows, as the original's `num_products`, before rows are skipped. The folder appears when
+    it is whole; after an error or an interrupt nothing is left. BuildError when `out` exists or the files do not fit.
+    """
+    out = Path(out)
+    if out.exists():
+        raise BuildError(f"{out} exists already; choose another folder or delete it")
+    sources = recognize(files)
+    chosen = tagging.tagger(tagger)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        manifest = _Builder(staging, sources, chosen, limit, progress).run(name)
+        staging.chmod(0o755)
+        staging.rename(out)
+    except (stream.FormatError, RowError) as error:
+        raise BuildError(str(error)) from None
+    except OSError as error:
+        if out.is_dir() and not staging.is_dir():
+            raise
+        raise BuildError(f"{out}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return manifest
+
+
+class _Builder:
+    def __init__(
+        self, folder: Path, sources: Sources, tagger: tagging.Tagger, limit: int | None, progress: Progress | None
+    ) -> None:
+        self._folder, self._sources, self._tagger = folder, sources, tagger
+        self._limit, self._progress = limit, progress
+        self._database = sqlite3.connect(folder / CATALOGUE)
+        self._database.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + SCHEMA)
+        self._side = sqlite3.connect(folder / "side.sqlite")
+        self._side.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
+        self._writer = PostingsWriter(folder)
+        self._hash = hashlib.sha256(f"{FORMAT} {tagger.name}".encode())
+        self._asins: list[str] = []
+        self._goals = {"human": 0, "synthetic": 0}
+        self._without_attributes = 0
+
+    def run(self, name: str | None) -> dict[str, Any]:
+        try:
+            self._read_side_files()
+            rows = self._rows()
+            while batch := list(itertools.islice(rows, _BATCH)):
+                self._add(batch)
+            return self._finish(name)
+        finally:
+            self._database.close()
+            self._side.close()
+
+    def _read_side_files(self) -> None:
+        """Attributes and instructions into a temporary database: the files are not in the products' order."""
+        self._side.execute("CREATE TABLE entries (asin TEXT, kind TEXT, data TEXT, PRIMARY KEY (asin, kind))")
+        files = {"attributes": self._sources.attributes, "human": self._sources.humans}
+        for kind, path in files.items():
+            if path is not None:
+                rows = ((asin, kind, json.dumps(entry)) for asin, entry in stream.members(path))
+                self._side.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
+
+    def _entry(self, asin: str, kind: str) -> Any:
+        row = self._side.execute("SELECT data FROM entries WHERE asin = ? AND kind = ?", (asin, kind)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def _rows(self) -> Iterator[Mapping[str, Any]]:
+        """Rows that become products: the first of each ASIN."""
+        self._side.execute("CREATE TABLE seen (asin TEXT PRIMARY KEY) WITHOUT ROWID")
+        for number, raw in enumerate(itertools.islice(stream.array(self._sources.products), self._limit)):
+            try:
+                row = product_rows.check(raw)
+            except RowError as error:
+                raise BuildError(f"{self._sources.products}: row {number}: {error}") from None
+            if product_rows.skipped(row):
+                continue
+            if self._side.execute("INSERT OR IGNORE INTO seen VALUES (?)", (row["asin"],)).rowcount:
+                yield row
+
+    def _add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        for row, nouns in zip(rows, self._tagger.nouns(row["name"] for row in rows), strict=True):
+            extra = self._entry(row["asin"], "attributes") or {}
+            if "attributes" not in extra:
+                self._without_attributes += 1
+            try:
+                product = product_rows.clean(row, extra.get("attributes"), nouns)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise BuildError(f"{self._sources.products}: product {row['asin']} cannot be read ({error!r})") from None
+            self._add_product(product, extra)
+        if self._progress is not None:
+            self._progress(len(self._asins))
+
+    def _add_product(self, product: Product, extra: Mapping[str, Any]) -> None:
+        position, data = len(self._asins), product.pack()
+        self._asins.append(product.asin)
+        self._hash.update(data)
+        self._database.execute(
+            "INSERT INTO products VALUES (?, ?, ?, ?, ?)",
+            (position, product.asin, product.category, product.query, data),
+        )
+        if len(product.prices) > 1:
+            self._database.execute("INSERT INTO ranges VALUES (?, ?, ?)", (position, *product.prices))
+        self._writer.add(product.indexed_text())
+        self._add_goals(position, product, extra)
+
+    def _add_goals(self, position: int, product: Product, extra: Mapping[str, Any]) -> None:
+        for entry in self._entry(product.asin, "human") or ():
+            if entry.get("instruction_attributes"):
+                instruction, options = entry["instruction"].strip("."), entry.get("instruction_options") or []
+                self._add_goal("human", position, product, instruction, entry["instruction_attributes"], options, 1)
+        instruction, attributes = extra.get("instruction"), extra.get("instruction_attributes")
+        if instruction is not None and attributes:
+            variants = math.prod(len(values) for values in product.options.values())
+            if variants:
+                self._add_goal("synthetic", position, product, instruction, attributes, [], variants)
+
+    def _add_goal(
+        self,
+        kind: str,
+        position: int,
+        product: Product,
+        instruction: str,
+        attributes: list[str],
+        options: list[str],
+        variants: int,
+    ) -> None:
+        data = json.dumps({"instruction": instruction, "attributes": attributes, "options": options})
+        self._hash.update(data.encode())
+        row = (kind, self._goals[kind], position, product.prices[0], product.prices[-1], variants, data)
+        self._database.execute("INSERT INTO goals VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._goals[kind] += 1
+
+    def _finish(self, name: str | None) -> dict[str, Any]:
+        if not self._asins:
+            raise BuildError(f"{self._sources.products}: holds no product")
+        if self._without_attributes == len(self._asins):
+            raise BuildError(
+                f"{self._sources.attributes}: knows none of the products of {self._sources.products}; "
+                "give the ins file that belongs to it"
+            )
+        stamp = self._hash.hexdigest()
+        self._writer.write(self._folder / POSTINGS, stamp, self._asins)
+        self._database.executemany("INSERT INTO terms VALUES (?, ?, ?)", self._writer.entries())
+        self._database.executescript(
+            "CREATE INDEX by_category ON products (category); CREATE INDEX by_query ON products (query);"
+        )
+        self._database.execute("INSERT INTO meta VALUES (?)", (stamp,))
+        self._database.commit()
+        (self._folder / "side.sqlite").unlink()
+        manifest = self._manifest(stamp, name)
+        (self._folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        return manifest
+
+    def _manifest(self, stamp: str, name: str | None) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "name": name or f"{len(self._asins)}-{stamp[:8]}",
+            "stamp": stamp,
+            "products": len(self._asins),
+            "without_attributes": self._without_attributes,
+            "goals": self._goals,
+            "tagger": self._tagger.name,
+            "files": {path.name: path.stat().st_size for path in self._sources.paths},
+        }

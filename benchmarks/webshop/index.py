@@ -1,0 +1,124 @@
+"""BM25 as Lucene computes it, over memory-mapped postings.
+
+For a term in n of N documents, idf = ln(1 + (N - n + 0.5) / (n + 0.5)); a document with the term tf times scores
+w - w / (1 + tf / (k1 (1 - b + b dl / avgdl))) with w = idf times the term's count in the query, all in float32, and
+the terms of a query add up in double precision. dl is the length after Lucene's one-byte code. k1 0.9 and b 0.4 are
+Anserini's; equal scores are ordered by ASIN.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.webshop import analyzer
+
+K1 = 0.9
+B = 0.4
+MAGIC = b"creditbench postings 1\n".ljust(32)
+HEADER = 128
+MOST_CLAUSES = 1024  # distinct terms; more make Lucene refuse the query
+
+Entry = tuple[int, int]  # first posting, number of postings
+Lookup = Callable[[str], Entry | None]
+
+
+class TooManyTerms(ValueError):
+    """A query that Lucene refuses."""
+
+
+def coded_length(length: int) -> int:
+    """A document length after Lucene's SmallFloat byte code: exact below 40, then four significant bits."""
+    if length < 40:
+        return length
+    shift = (length - 24).bit_length() - 4
+    return (((length - 24) >> shift) << shift) + 24
+
+
+def header(stamp: str, documents: int, postings: int, filled: int) -> bytes:
+    """The first bytes of a postings file: whose it is, and how much follows; `filled` documents have any term."""
+    head = MAGIC + stamp.encode().ljust(64) + np.array([documents, postings, filled], dtype="<u8").tobytes()
+    return head.ljust(HEADER)
+
+
+class ForeignIndex(ValueError):
+    """A postings file that does not belong here."""
+
+
+class Index:
+    """Search over the postings of one catalogue; documents are positions in it.
+
+    The file holds a header, then int32 `rank` [N] (place in the order of ASINs), int32 `documents` [P] and float32
+    `denominators` [P] (1 + tf / (k1 (1 - b + b dl / avgdl)) of each posting); `lookup` finds a term's postings.
+    """
+
+    def __init__(self, path: Path, stamp: str, lookup: Lookup) -> None:
+        with path.open("rb") as file:
+            head = file.read(HEADER)
+        if len(head) < HEADER or not head.startswith(MAGIC):
+            raise ForeignIndex(f"{path}: not an index of this version; build the catalogue again")
+        if head[32:96].strip() != stamp.encode():
+            raise ForeignIndex(f"{path}: the index of another catalogue; build the catalogue again")
+        self.documents, postings, self._filled = (int(n) for n in np.frombuffer(head[96:120], dtype="<u8"))
+        if path.stat().st_size != HEADER + 4 * self.documents + 8 * postings:
+            raise ForeignIndex(f"{path}: cut off; build the catalogue again")
+        self._rank = _map(path, np.int32, HEADER, self.documents)
+        self._docs = _map(path, np.int32, HEADER + 4 * self.documents, postings)
+        self._denominators = _map(path, np.float32, HEADER + 4 * (self.documents + postings), postings)
+        self._lookup = functools.lru_cache(maxsize=20_000)(lookup)
+        self._totals = np.zeros(self.documents)
+
+    def search(self, query: str, most: int) -> list[tuple[int, float]]:
+        """(position, score) of the best documents, at most `most`, best first. TooManyTerms where Lucene gives up."""
+        counts = Counter(analyzer.terms(query))
+        if len(counts) > MOST_CLAUSES:
+            raise TooManyTerms(f"a query of {len(counts)} different terms")
+        found = [self._scored(entry, count) for term, count in counts.items() if (entry := self._lookup(term))]
+        if not found:
+            return []
+        return self._best(found, most)
+
+    def _scored(self, entry: Entry, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """(documents, scores) of one term."""
+        start, number = entry
+        idf = np.float32(math.log(1 + (self._filled - number + 0.5) / (number + 0.5)))
+        weight = np.float32(count) * idf
+        return self._docs[start : start + number], weight - weight / self._denominators[start : start + number]
+
+    def _best(self, found: list[tuple[np.ndarray, np.ndarray]], most: int) -> list[tuple[int, float]]:
+        if len(found) == 1:
+            candidates, scores = found[0]
+        else:
+            totals = self._totals
+            for documents, values in found:
+                totals[documents] += values
+            candidates = np.concatenate([documents for documents, _ in found])
+            scores = totals[candidates].astype(np.float32)
+            totals[candidates] = 0.0
+        if len(scores) > 4 * most:  # every document comes at most once a term
+            floor = _floor(scores, most * len(found))
+            kept = scores >= floor
+            candidates, scores = candidates[kept], scores[kept]
+        candidates, first = np.unique(candidates, return_index=True)
+        scores = scores[first]
+        order = np.lexsort((self._rank[candidates], -scores))[:most]
+        return list(zip(candidates[order].tolist(), scores[order].tolist(), strict=True))
+
+
+def _floor(scores: np.ndarray, most: int) -> Any:
+    """A score that at least `most` entries reach."""
+    if most >= len(scores):
+        return scores.min()
+    return np.partition(scores, len(scores) - most)[len(scores) - most]
+
+
+def _map(path: Path, kind: Any, offset: int, count: int) -> np.ndarray:
+    if not count:
+        return np.zeros(0, dtype=kind)
+    return np.asarray(np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,)))
