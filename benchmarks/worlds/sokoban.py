@@ -13,6 +13,7 @@ from benchmarks.worlds.world import Outcomes, World
 SIZE = 4  # cells inside the wall, a side
 _DIRECTIONS = {"go up": (-1, 0), "go down": (1, 0), "go left": (0, -1), "go right": (0, 1)}
 _ATTEMPTS = 10_000
+WORDS = ("wall", "floor", "player", "box", "target", "player_on_target", "box_on_target", ",", ".")
 
 Cell = tuple[int, int]
 State = tuple[Cell, frozenset[Cell]]  # player, boxes
