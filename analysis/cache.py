@@ -96,15 +96,13 @@ def _frames(tables: Mapping[str, pa.Table], folders: Sequence[Path]) -> Frames:
     order = {folder.name: place for place, folder in enumerate(folders)}
     runs = _frame(tables["runs"], (*RUN_COLUMNS, "config", "files"), order)
     configs = {run: json.loads(text) for run, text in zip(runs["run"], runs["config"], strict=True)}
-    frames = [
-        _frame(tables[name], first, order)
-        for name, first in (
-            ("metrics", METRIC_COLUMNS),
-            ("evaluations", EVALUATION_COLUMNS),
-            ("episodes", EPISODE_COLUMNS),
-        )
-    ]
-    return Frames(_current(runs.drop(columns=["config", "files"]), folders), *frames, configs)
+    return Frames(
+        runs=_current(runs.drop(columns=["config", "files"]), folders),
+        metrics=_frame(tables["metrics"], METRIC_COLUMNS, order),
+        evaluations=_frame(tables["evaluations"], EVALUATION_COLUMNS, order),
+        episodes=_frame(tables["episodes"], EPISODE_COLUMNS, order),
+        configs=configs,
+    )
 
 
 def _frame(table: pa.Table, first: tuple[str, ...], order: Mapping[str, int]) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -51,25 +51,25 @@ def check_comparable(runs: Runs, lists: Sequence[str]) -> None:
     if not runs.configs:
         raise ComparisonError("no runs to compare")
     _check_seeds(runs)
-    _check_configs(runs)
+    check_settings(runs)
     for name in lists:
-        _check_evaluations(runs, name)
+        check_evaluations(runs, name)
 
 
 def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """An algorithm's own knobs, flat."""
     algorithm = config["algorithm"]
     own = {key: value for key, value in algorithm.items() if key not in ("name", "options", "by_benchmark")}
-    return _flat(own) | _flat(algorithm.get("options") or {})
+    return flat(own) | flat(algorithm.get("options") or {})
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A nested mapping as {"a.b": value}."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return flat
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return found
 
 
 def _varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -89,11 +89,38 @@ def _check_seeds(runs: Runs) -> None:
             raise ComparisonError(f"runs {first} and {second} are both {method}, seed {seed}; leave one out")
 
 
-def _check_configs(runs: Runs) -> None:
-    shared = {run: _flat({key: config[key] for key in _SHARED}) for run, config in runs.configs.items()}
-    first, reference = next(iter(shared.items()))
-    for run, setting in shared.items():
-        differing = _varying([reference, setting])
+def check_settings(runs: Runs, apart: Container[str] = ()) -> None:
+    """ComparisonError unless all runs have one benchmark, model and protocol, and looked things up in one place
+    (`fingerprints`). Keys in `apart` may differ: they are what is compared."""
+    shared = {run: flat({key: config[key] for key in _SHARED}) for run, config in runs.configs.items()}
+    _check_equal({run: {k: v for k, v in setting.items() if k not in apart} for run, setting in shared.items()})
+    _check_equal(fingerprints(runs))
+
+
+def fingerprints(runs: Runs) -> dict[str, dict[str, Any]]:
+    """What each finished run's benchmark says about its retrieval: entries of the data's record and columns of the
+    evaluations whose names tell of a retrieval engine or a fingerprint. Runs that say nothing are left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for run, data in zip(runs.runs["run"], runs.runs["data"], strict=True):
+        said = {key: value for key, value in flat(json.loads(data)).items() if _tells_retrieval(key)}
+        if said:
+            found[run] = said
+    for column in filter(_tells_retrieval, runs.evaluations.columns):
+        for run, value in runs.evaluations[["run", column]].dropna().itertuples(index=False):
+            found.setdefault(run, {})[f"evaluation {column}"] = value
+    return found
+
+
+def _tells_retrieval(name: str) -> bool:
+    return "retriev" in name or "fingerprint" in name
+
+
+def _check_equal(settings: Mapping[str, Mapping[str, Any]]) -> None:
+    if not settings:
+        return
+    first, reference = next(iter(settings.items()))
+    for run, setting in settings.items():
+        differing = _varying([reference, setting]) if setting != reference else []
         if differing:
             key = differing[0]
             raise ComparisonError(
@@ -102,7 +129,8 @@ def _check_configs(runs: Runs) -> None:
             )
 
 
-def _check_evaluations(runs: Runs, name: str) -> None:
+def check_evaluations(runs: Runs, name: str) -> None:
+    """ComparisonError unless every evaluation of list `name` was made the same way on the same data."""
     headers = runs.evaluations[runs.evaluations["list"] == name]
     for key in _HEADER:
         values = headers[key].map(_short)

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 DASH = "–"  # what stands in the place of a missing value
@@ -15,13 +15,16 @@ DASH = "–"  # what stands in the place of a missing value
 @dataclass(frozen=True)
 class Cell:
     """One value: the mean over `seeds` runs and its sample std (None with fewer than two seeds). A missing value has
-    mean None and a `reason`. `episodes` is the number of episodes behind it, where it comes from episodes."""
+    mean None and a `reason`. `episodes` is the number of episodes behind it, where it comes from episodes. `mark` is
+    put behind the value and explained in the notes; `best` values are set in bold."""
 
     mean: float | None
     std: float | None = None
     seeds: int = 0
     episodes: int | None = None
     reason: str = ""
+    mark: str = ""
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,16 @@ class Column:
         """The cell as a reader sees it."""
         if cell.mean is None:
             return DASH
+        mean, std = self.numbers(cell)
+        return (f"{mean} ±{std}" if std else mean) + cell.mark
+
+    def numbers(self, cell: Cell) -> tuple[str, str]:
+        """(mean, std) of a cell that has a value, as shown; std is "" where there is none to show."""
+        if cell.mean is None:
+            return DASH, ""
         digits = _significant(cell.mean) if self.digits is None else self.digits
         mean = f"{cell.mean:{'+' if self.signed else ''}.{digits}f}"
-        return mean if cell.std is None or not self.spread else f"{mean} ±{cell.std:.{digits}f}"
+        return mean, "" if cell.std is None or not self.spread else f"{cell.std:.{digits}f}"
 
 
 def _significant(value: float) -> int:
@@ -66,13 +76,16 @@ class Panel:
 @dataclass(frozen=True)
 class Table:
     """Methods by measures. `cells` is keyed by (row, column key), complete for every panel; `marks` holds a sign put
-    behind a row's name, explained in `notes`."""
+    behind a row's name, explained in `notes`; `published` names the rows whose numbers others printed; `holes` says,
+    one line each, what should be there and is not."""
 
     title: str
     panels: tuple[Panel, ...]
     cells: Mapping[tuple[str, str], Cell]
     notes: tuple[str, ...] = ()
     marks: Mapping[str, str] | None = None
+    published: frozenset[str] = frozenset()
+    holes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -90,7 +103,7 @@ class Table:
             grids = [aligned_table(grid) for grid in _split(self._grid(panel), width)]
             heads = [_wrapped(text, width) for text in (panel.title, panel.detail) if text]
             blocks.append("\n".join([*heads, "\n\n".join(grids)]))
-        blocks.append("\n".join(_wrapped(note, width, "  ") for note in self._all_notes()))
+        blocks.append("\n".join(_wrapped(note, width, "  ") for note in self.all_notes()))
         return "\n\n".join(blocks) + "\n"
 
     def markdown(self) -> str:
@@ -98,21 +111,23 @@ class Table:
         blocks = [f"## {_escaped(self.title)}"]
         for panel in self.panels:
             heads = [f"### {_escaped(panel.title)}", _escaped(panel.detail)]
-            blocks += [*filter(None, heads), pipe_table(self._grid(panel))]
-        blocks.append("\n".join(f"- {_escaped(note)}" for note in self._all_notes()))
+            blocks += [*filter(None, heads), pipe_table(self._grid(panel), self._best(panel))]
+        blocks.append("\n".join(f"- {_escaped(note)}" for note in self.all_notes()))
         return "\n\n".join(blocks) + "\n"
 
     def csv(self) -> str:
-        """One line a row: each column's mean, `<key>.std` and `<key>.seeds`, empty where missing; then `missing`."""
+        """One line a row: its name, who measured it, each column's mean, `<key>.std` and `<key>.seeds`, empty where
+        missing; then `missing`."""
         columns = [column for panel in self.panels for column in panel.columns]
         header = [name for c in columns for name in (c.key, f"{c.key}.std", f"{c.key}.seeds")]
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["method", *header, "missing"])
+        writer.writerow(["method", "source", *header, "missing"])
         for row in self.rows:
             cells = [self.cells.get((row, column.key), Cell(None)) for column in columns]
             values = [value for cell in cells for value in (cell.mean, cell.std, cell.seeds)]
-            writer.writerow([row, *values, "; ".join(dict.fromkeys(c.reason for c in cells if c.reason))])
+            source = "published" if row in self.published else "ours"
+            writer.writerow([row, source, *values, "; ".join(dict.fromkeys(c.reason for c in cells if c.reason))])
         return out.getvalue()
 
     def json(self) -> str:
@@ -125,11 +140,13 @@ class Table:
                 {
                     "method": row,
                     "mark": (self.marks or {}).get(row, ""),
+                    "published": row in self.published,
                     "cells": {key: asdict(cell) for (name, key), cell in self.cells.items() if name == row},
                 }
                 for row in self.rows
             ],
-            "notes": list(self._all_notes()),
+            "notes": list(self.all_notes()),
+            "holes": list(self.holes),
         }
         return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
@@ -143,15 +160,25 @@ class Table:
         ]
         return [head, *body]
 
-    def _all_notes(self) -> tuple[str, ...]:
-        return (*self.notes, *self._missing())
+    def _best(self, panel: Panel) -> set[tuple[int, int]]:
+        """(row, column) of the bold texts of `_grid`."""
+        return {
+            (i, j)
+            for i, row in enumerate(panel.rows, start=1)
+            for j, column in enumerate(panel.columns, start=1)
+            if self.cells[row, column.key].best
+        }
+
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, what is missing, and why there are dashes."""
+        return (*self.notes, *self.holes, *self._missing())
 
     def _missing(self) -> Iterable[str]:
         """One line a reason for a dash, with the rows it holds for."""
         by_reason: dict[str, dict[str, None]] = {}
         for panel in self.panels:
             for row in panel.rows:
-                for column in panel.columns:
+                for column in panel.columns if row not in self.published else ():
                     cell = self.cells[row, column.key]
                     if cell.mean is None:
                         by_reason.setdefault(cell.reason or "not measured", {})[row] = None
@@ -186,9 +213,14 @@ def aligned_table(grid: list[list[str]]) -> str:
     return "\n".join([lines[0].rstrip(), "-" * len(lines[0]), *(line.rstrip() for line in lines[1:])])
 
 
-def pipe_table(grid: list[list[str]]) -> str:
-    """A GitHub Markdown table; the first row is the header, names to the left, values to the right."""
-    rows = [f"| {' | '.join(map(_escaped, row))} |" for row in grid]
+def pipe_table(grid: list[list[str]], bold: Container[tuple[int, int]] = ()) -> str:
+    """A GitHub Markdown table; the first row is the header, names to the left, values to the right. `bold` holds the
+    (row, column) of texts in bold."""
+
+    def text(i: int, j: int, cell: str) -> str:
+        return f"**{_escaped(cell)}**" if (i, j) in bold else _escaped(cell)
+
+    rows = [f"| {' | '.join(text(i, j, cell) for j, cell in enumerate(row))} |" for i, row in enumerate(grid)]
     rule = "| --- |" + " ---: |" * (len(grid[0]) - 1)
     return "\n".join([rows[0], rule, *rows[1:]])
 

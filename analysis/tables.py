@@ -8,16 +8,16 @@ from string import ascii_uppercase
 
 import pandas as pd
 
+from analysis.commits import odd_ones
 from analysis.comparable import INITIAL, ComparisonError, check_comparable, method_names, method_order
 from analysis.load import Runs
 from analysis.render import Cell, Column, Panel, Table
 from analysis.scores import final_episodes, list_names, seed_costs, seed_scores
-from analysis.stats import mean_std, wilson
+from analysis.stats import RANKING_SEEDS, mean_std, wilson
 
 __all__ = ["Cell", "Column", "ComparisonError", "Panel", "Table", "comparison"]
 
 LIST_TITLES = {"training_games": "games trained on", "unseen_games": "games never trained on"}
-RANKING_SEEDS = 4  # with fewer seeds a table says that it ranks nothing
 
 COST_COLUMNS = (
     Column("cost.timing/all", "total", "seconds an update", digits=None, spread=True),
@@ -279,29 +279,9 @@ def _holes(grid: _Grid, scores: Mapping[str, pd.DataFrame]) -> list[str]:
 
 def _commits(runs: Runs, names: pd.Series) -> list[str]:
     """What the marks of `_commit_marks` mean; nothing when all runs are of one commit."""
-    commits = runs.runs["commit"].replace("", "unknown")
-    if commits.nunique() < 2:
-        return []
-    usual = _usual_commit(commits)
-    others = [
-        f"{name}, seed {seed} at {_short_commit(commit)}"
-        for name, seed, commit in zip(names, runs.runs["seed"], commits, strict=True)
-        if commit != usual
-    ]
-    return [f"* Code differs: unmarked runs are of commit {_short_commit(usual)}; {'; '.join(others)}."]
+    _, words = odd_ones(names, runs.runs["seed"], runs.runs["commit"])
+    return [f"* {words}"] if words else []
 
 
 def _commit_marks(runs: Runs, names: pd.Series) -> dict[str, str]:
-    commits = runs.runs["commit"].replace("", "unknown")
-    return dict.fromkeys(names[commits != _usual_commit(commits)], "*")
-
-
-def _short_commit(commit: str) -> str:
-    """A commit, and the hash of changes that were not committed, as a reader tells them apart."""
-    code, _, changes = commit.partition("+")
-    return code[:8] + (f" with uncommitted changes {changes[:6]}" if changes else "")
-
-
-def _usual_commit(commits: pd.Series) -> str:
-    """The commit of most runs; of equally common ones the first by alphabet."""
-    return str(commits.value_counts().sort_index().idxmax())
+    return dict.fromkeys(odd_ones(names, runs.runs["seed"], runs.runs["commit"])[0], "*")

@@ -1,0 +1,97 @@
+"""What the commands `table`, `figure` and `report` make of a folder of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from analysis.grids import read_grid
+from analysis.latex import latex
+from analysis.load import Runs, RunsError, load_runs, no_runs, select
+from analysis.paired import paired_table
+from analysis.published import Key, Number, published
+from analysis.render import Table
+from analysis.selection import candidates, meets
+from analysis.spec import SpecError, TableSpec, full_key
+from analysis.tabulate import tabulate
+
+SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
+
+
+def text_of(table: Table, kind: str) -> str:
+    """A table as one of SUFFIXES."""
+    makers = {
+        "text": table.render_terminal,
+        "markdown": table.markdown,
+        "latex": lambda: latex(table),
+        "csv": table.csv,
+        "json": table.json,
+    }
+    return makers[kind]()
+
+
+def settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE arguments; the values are YAML (numbers, lists, words)."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise SpecError(f"{pair!r} must be KEY=VALUE")
+        try:
+            found[full_key(key)] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise SpecError(f"{pair!r}: not a value: {' '.join(str(error).split())}") from error
+    return found
+
+
+def results(out: Path, cache: bool = True) -> Runs:
+    """All runs below `out`; none is not an error, a folder that isn't there is one."""
+    if not out.exists():
+        raise RunsError(f"{out}: no such folder; name the one that holds runs/ with --out")
+    if not any((out / name).is_dir() for name in ("runs",)) and not any(out.glob("*/config.yaml")):
+        return no_runs()
+    return load_runs(out, _cache_folder(out) if cache else None)
+
+
+def _cache_folder(out: Path) -> Path:
+    return out / "cache" / "analysis"
+
+
+def narrowed(runs: Runs, where: Mapping[str, Any]) -> Runs:
+    """The runs with these settings."""
+    return select(runs, [one.run for one in candidates(runs, None) if meets(one, where)]) if where else runs
+
+
+def make_table(
+    spec: TableSpec,
+    out: Path,
+    *,
+    where: Mapping[str, Any] | None = None,
+    lists: Mapping[str, Any] | None = None,
+    with_published: bool = True,
+    cache: bool = True,
+    paired: str | None = None,
+) -> list[Table]:
+    """The table of a spec from the runs below `out`, and with `paired`, the name of a row, the comparison of all rows
+    with that one."""
+    runs = results(out, cache) if out.exists() else no_runs()
+    numbers = _numbers(spec) if with_published else {}
+    spec = _overridden(spec, where or {}, lists or {})
+    grid = read_grid(out, spec.grid)
+    table = tabulate(spec, runs, grid, numbers)
+    if not len(runs.runs):
+        table = replace(table, notes=(f"No run in {out}: every row of ours is empty.", *table.notes))
+    return [table] if paired is None else [table, paired_table(spec, runs, grid, paired)]
+
+
+def _numbers(spec: TableSpec) -> Mapping[Key, Number]:
+    return published(*spec.published) if spec.published else {}
+
+
+def _overridden(spec: TableSpec, where: Mapping[str, Any], lists: Mapping[str, Any]) -> TableSpec:
+    """The spec with conditions added and evaluation lists replaced."""
+    return replace(spec, where={**spec.where, **where}, lists={**spec.lists, **{k: str(v) for k, v in lists.items()}})

@@ -1,0 +1,380 @@
+"""From a table's YAML and a set of runs to a `Table`: our cells, the papers' rows beside them, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from string import ascii_lowercase
+
+import pandas as pd
+
+from analysis.commits import odd_ones
+from analysis.comparable import ComparisonError, check_evaluations, check_settings
+from analysis.grids import GridCell
+from analysis.load import Runs, select
+from analysis.measures import PRINTED, Measures, Value
+from analysis.published import Key, Number
+from analysis.render import DASH, Cell, Column, Panel, Table
+from analysis.selection import MISSING, Candidate, candidates, meets
+from analysis.spec import ColumnSpec, PanelSpec, RowSpec, TableSpec, slug
+from analysis.stats import RANKING_SEEDS, mean_std
+
+PUBLISHED_MARK = "‡"
+PUBLISHED_SUFFIX = " (published)"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The columns of a panel that are read at once: those of one benchmark."""
+
+    panel: PanelSpec
+    title: str
+    prefix: str
+    columns: tuple[ColumnSpec, ...]
+
+    def key(self, column: ColumnSpec) -> str:
+        return f"{self.prefix}{column.key}"
+
+
+@dataclass
+class _Draft:
+    """A table while it is made."""
+
+    cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    holes: dict[str, None] = field(default_factory=dict)
+    used: dict[str, str] = field(default_factory=dict)  # run -> row
+    fewest: int | None = None
+
+
+def tabulate(
+    spec: TableSpec,
+    runs: Runs,
+    grid: Sequence[GridCell] | None = None,
+    published: Mapping[Key, Number] | None = None,
+) -> Table:
+    """The table of a spec: a row of ours and, where a paper printed one, its row below, marked as published.
+
+    A cell of ours is the mean over the finished runs that meet the conditions of table, panel, row and column, one
+    value a seed, with the sample standard deviation. Which runs should be there is told by `grid`, else by the
+    spec's seeds, else by the seeds that any cell of the table has. `Table.holes` names every run and every value that
+    is missing; it is empty for a complete table.
+
+    Raises:
+        ComparisonError: a cell has two runs of one seed; runs of one panel differ in benchmark, model, protocol,
+            retrieval or the way of evaluation, other than in the keys that the rows compare.
+        SpecError: a column's metric doesn't exist.
+    """
+    found = [one for one in candidates(runs, grid) if meets(one, spec.where)]
+    numbers = published or {}
+    draft, measures = _Draft(), Measures(runs)
+    seeds = spec.seeds or tuple(sorted({one.seed for one in found}))
+    panels = []
+    for group in _groups(spec):
+        rows = _rows(spec, group, numbers)
+        chosen = {row.label: _chosen(row, group, spec, found) for row in spec.rows if row.where is not None}
+        _check(runs, spec, group, chosen.values())
+        for row in spec.rows:
+            if row.label in chosen:
+                _fill_ours(draft, group, row, spec, chosen[row.label], seeds, measures, grid is None)
+            if row.label + PUBLISHED_SUFFIX in rows:
+                _fill_published(draft, group, row, numbers)
+        panels.append(Panel(group.title, _columns(group), rows, _detail(runs, spec, group, chosen.values())))
+    _mark_best(draft, panels, spec)
+    return _table(spec, runs, draft, panels, numbers)
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+
+def _groups(spec: TableSpec) -> list[_Group]:
+    names = list(dict.fromkeys(column.group for column in spec.columns))
+    groups = []
+    for panel in spec.panels:
+        for name in names:
+            columns = tuple(column for column in spec.columns if column.group == name)
+            title = ", ".join(part for part in (panel.title, name) if part)
+            prefix = "".join(f"{slug(part)}/" for part in (panel.title, name) if part)
+            groups.append(_Group(panel, title, prefix, columns))
+    return groups
+
+
+def _columns(group: _Group) -> tuple[Column, ...]:
+    shown = [
+        Column(group.key(column), column.header, column.unit, column.digits, spread=True) for column in group.columns
+    ]
+    return (*shown, Column(f"{group.prefix}n", "n", "seeds", digits=0))
+
+
+def _rows(spec: TableSpec, group: _Group, numbers: Mapping[Key, Number]) -> tuple[str, ...]:
+    """Names of a group's rows: each method's own, then what a paper printed of it, where it printed anything."""
+    names: list[str] = []
+    for row in spec.rows:
+        if row.where is not None:
+            names.append(row.label)
+        if any(_number(group, row, column, numbers) for column in group.columns):
+            names.append(row.label + PUBLISHED_SUFFIX)
+    return tuple(names)
+
+
+def _detail(runs: Runs, spec: TableSpec, group: _Group, chosen: Iterable[Sequence[Candidate]]) -> str:
+    """Which list the numbers of ours rest on, and how it was played."""
+    name = _list_of(spec, group)
+    ids = {one.run for cell in chosen for one in cell}
+    headers = runs.evaluations[(runs.evaluations["list"] == name) & runs.evaluations["run"].isin(ids)]
+    if not len(headers):
+        return ""
+    head = headers.iloc[0]
+    return (
+        f"ours: list {name} ({head['list_hash']}), {head['count']} tasks x {head['repeats']}, {head['decoding']} "
+        f"decoding, temperature {head['temperature']}, at most {head['horizon']} steps, {head['label']}"
+    )
+
+
+def _list_of(spec: TableSpec, group: _Group) -> str | None:
+    benchmark = next((column.benchmark for column in group.columns if column.benchmark), None)
+    return spec.lists.get(benchmark or "", spec.lists.get("*"))
+
+
+# --- cells of ours ----------------------------------------------------------------------------------------------------
+
+
+def _chosen(row: RowSpec, group: _Group, spec: TableSpec, found: Sequence[Candidate]) -> list[Candidate]:
+    labels = {other.label for other in spec.rows}
+    name = group.columns[0].benchmark
+    benchmark = {} if name is None else {"benchmark.name": name}
+    return [
+        one
+        for one in found
+        if meets(one, group.panel.where, group.columns[0].where, benchmark) and _in_row(one, row, labels)
+    ]
+
+
+def _in_row(one: Candidate, row: RowSpec, labels: set[str]) -> bool:
+    """The grid's own label decides where it names a row of this table; the conditions of the row otherwise."""
+    if one.row in labels:
+        return one.row == row.label
+    return any(meets(one, condition) for condition in row.where or ())
+
+
+def _check(runs: Runs, spec: TableSpec, group: _Group, chosen: Iterable[Sequence[Candidate]]) -> None:
+    """Refuse what can't stand in one panel."""
+    cells = [list(cell) for cell in chosen]
+    for cell in cells:
+        _check_seeds(cell, group)
+    ids = {one.run for cell in cells for one in cell if one.state != MISSING}
+    if not ids:
+        return
+    part = select(runs, ids)
+    apart = {key for row in spec.rows for condition in row.where or () for key in condition}
+    check_settings(part, apart)
+    name = _list_of(spec, group)
+    if name is not None:
+        check_evaluations(part, name)
+
+
+def _check_seeds(cell: Sequence[Candidate], group: _Group) -> None:
+    by_seed: dict[int, Candidate] = {}
+    for one in cell:
+        first = by_seed.setdefault(one.seed, one)
+        if first is not one:
+            differing = [
+                key
+                for key in sorted({*first.settings, *one.settings})
+                if first.settings.get(key) != one.settings.get(key) and not key.startswith("resources.")
+            ]
+            raise ComparisonError(
+                f"runs {first.run} and {one.run} both belong to one cell of {group.title or 'the table'}, seed "
+                f"{one.seed}; they differ in {', '.join(differing) or 'nothing'}; narrow it with --where KEY=VALUE"
+            )
+
+
+def _fill_ours(
+    draft: _Draft,
+    group: _Group,
+    row: RowSpec,
+    spec: TableSpec,
+    cell: Sequence[Candidate],
+    seeds: Sequence[int],
+    measures: Measures,
+    free: bool,
+) -> None:
+    """The cells of one row of ours in one group; `free`: no grid says which seeds there should be."""
+    done = [one for one in cell if one.state == "done"]
+    place = f"{row.label} in {group.title}" if group.title else row.label
+    expected = seeds if free else sorted({one.seed for one in cell})
+    _note_holes(draft, place, cell, expected)
+    draft.fewest = min(len(done), len(done) if draft.fewest is None else draft.fewest)
+    draft.used |= {one.run: row.label for one in done}
+    for column in group.columns:
+        values = {one.seed: measures.value(one.run, column, _list_of(spec, group)) for one in done}
+        draft.cells[row.label, group.key(column)] = _ours(values, _why(cell), expected)
+        if column.metric != PRINTED:
+            _note_values(draft, f"{place}, {column.header}", values)
+    reason = "" if done else _why(cell)
+    count = Cell(float(len(done)), seeds=len(done), mark="" if len(done) >= len(expected) else f"/{len(expected)}")
+    draft.cells[row.label, f"{group.prefix}n"] = count if done else Cell(None, reason=reason)
+
+
+def _ours(values: Mapping[int, Value], why: str, expected: Sequence[int]) -> Cell:
+    numbers = [value.number for value in values.values() if value.number is not None]
+    reasons = dict.fromkeys(value.reason for value in values.values() if value.reason)
+    mean, std = mean_std(numbers)
+    if mean is None:
+        return Cell(None, reason="; ".join(reasons) or why)
+    episodes = sum(value.episodes or 0 for value in values.values())
+    short = f" (n={len(numbers)})" if len(numbers) < len(values) else ""
+    return Cell(mean, std, len(numbers), episodes or None, mark=short)
+
+
+def _why(cell: Sequence[Candidate]) -> str:
+    """Why a cell has no finished run."""
+    states = sorted({one.state for one in cell if one.state not in (MISSING, "done")})
+    return f"no finished run ({', '.join(states)})" if states else MISSING
+
+
+def _note_holes(draft: _Draft, place: str, cell: Sequence[Candidate], expected: Sequence[int]) -> None:
+    """Name every run that should count and doesn't."""
+    there = {one.seed: one for one in cell}
+    by_state: dict[str, list[int]] = {}
+    for seed in sorted({*expected, *there}):
+        one = there.get(seed)
+        if one is None or one.state != "done":
+            state = MISSING if one is None else f"{one.state}: {one.reason}" if one.reason else one.state
+            by_state.setdefault(state, []).append(seed)
+    for state, seeds in by_state.items():
+        draft.holes[f"Missing: {place}, {_seeds(seeds)}: {state}."] = None
+    if not expected and not cell:
+        draft.holes[f"Missing: {place}: no run."] = None
+
+
+def _note_values(draft: _Draft, place: str, values: Mapping[int, Value]) -> None:
+    """Name every finished run that lacks a value."""
+    by_reason: dict[str, list[int]] = {}
+    for seed, value in values.items():
+        if value.number is None:
+            by_reason.setdefault(value.reason, []).append(seed)
+    for reason, seeds in by_reason.items():
+        draft.holes[f"Missing: {place}, {_seeds(sorted(seeds))}: {reason}."] = None
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+
+
+# --- published rows ---------------------------------------------------------------------------------------------------
+
+
+def _number(group: _Group, row: RowSpec, column: ColumnSpec, numbers: Mapping[Key, Number]) -> Number | None:
+    if not (row.published and column.published and group.panel.published and column.benchmark):
+        return None
+    return numbers.get((column.benchmark, group.panel.published, row.published, column.published))
+
+
+def _fill_published(draft: _Draft, group: _Group, row: RowSpec, numbers: Mapping[Key, Number]) -> None:
+    name, seeds = row.label + PUBLISHED_SUFFIX, set()
+    for column in group.columns:
+        number = _number(group, row, column, numbers)
+        if number is None:
+            draft.cells[name, group.key(column)] = Cell(None, reason="not printed in the paper's table")
+            continue
+        seeds.add(number.seeds)
+        draft.cells[name, group.key(column)] = Cell(number.value, number.std, number.seeds or 0, mark=number.note)
+    stated = seeds.pop() if len(seeds) == 1 else None
+    draft.cells[name, f"{group.prefix}n"] = (
+        Cell(float(stated), seeds=stated) if stated else Cell(None, reason="the paper doesn't print n for this row")
+    )
+
+
+def _footnotes(cells: dict[tuple[str, str], Cell], panels: Sequence[Panel], names: Iterable[str]) -> list[str]:
+    """Turn the notes of published cells into letters; returns the notes, a letter each."""
+    letters: dict[str, str] = {}
+    names = set(names)
+    for panel in panels:
+        for row in panel.rows:
+            for column in panel.columns if row in names else ():
+                cell = cells[row, column.key]
+                if cell.mark:
+                    letter = letters.setdefault(cell.mark, ascii_lowercase[len(letters) % 26])
+                    cells[row, column.key] = replace(cell, mark=f" [{letter}]")
+    return [f"[{letter}] {note[:1].upper()}{note[1:]}." for note, letter in letters.items()]
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def _mark_best(draft: _Draft, panels: Sequence[Panel], spec: TableSpec) -> None:
+    """Bold: the best mean of a column, among our rows and among the published ones apart."""
+    columns = {group.key(column): column for group in _groups(spec) for column in group.columns}
+    for panel in panels:
+        for shown in panel.columns:
+            column = columns.get(shown.key)
+            if column is None or column.better == "none":
+                continue
+            for printed in (True, False):
+                rows = [row for row in panel.rows if row.endswith(PUBLISHED_SUFFIX) == printed]
+                _bold(draft.cells, rows, shown, max if column.better == "higher" else min)
+
+
+def _bold(cells: dict[tuple[str, str], Cell], rows: Sequence[str], column: Column, best: object) -> None:
+    texts = {row: column.numbers(cells[row, column.key])[0] for row in rows if cells[row, column.key].mean is not None}
+    if len(texts) < 2 or not callable(best):
+        return
+    winner = best(float(text) for text in texts.values())
+    for row, text in texts.items():
+        if float(text) == winner:
+            cells[row, column.key] = replace(cells[row, column.key], best=True)
+
+
+def _table(spec: TableSpec, runs: Runs, draft: _Draft, panels: Sequence[Panel], numbers: Mapping[Key, Number]) -> Table:
+    printed = frozenset(row for panel in panels for row in panel.rows if row.endswith(PUBLISHED_SUFFIX))
+    footnotes = _footnotes(draft.cells, panels, printed)
+    marks = dict.fromkeys(printed, PUBLISHED_MARK)
+    odd, words = _commits(runs, draft)
+    marks |= dict.fromkeys(odd, "*")
+    notes = [*spec.notes, *_caution(draft), *_reading(spec, numbers, bool(printed)), *footnotes]
+    return Table(
+        title=spec.title,
+        panels=tuple(panels),
+        cells=draft.cells,
+        notes=(*notes, *([f"* {words}"] if words else ())),
+        marks=marks,
+        published=printed,
+        holes=tuple(draft.holes),
+    )
+
+
+def _commits(runs: Runs, draft: _Draft) -> tuple[set[str], str]:
+    frame = runs.runs[runs.runs["run"].isin(draft.used)]
+    if not len(frame):
+        return set(), ""
+    return odd_ones(pd.Series(frame["run"].map(draft.used)), frame["seed"], frame["commit"])
+
+
+def _caution(draft: _Draft) -> list[str]:
+    if draft.fewest is None or draft.fewest >= RANKING_SEEDS:
+        return []
+    fewest = "no finished seed" if draft.fewest == 0 else f"only {draft.fewest} finished seed"
+    return [
+        f"Few seeds: some of our rows have {fewest}{'s' if draft.fewest > 1 else ''}. Fewer than {RANKING_SEEDS} seeds "
+        "do not tell methods apart: bold is the largest mean and no more than that."
+    ]
+
+
+def _reading(spec: TableSpec, numbers: Mapping[Key, Number], printed: bool) -> list[str]:
+    """How to read the numbers."""
+    notes = [
+        "Ours: mean ± sample standard deviation over n finished seeds, one value a seed (no ± with one seed). Bold: "
+        "best mean of our rows; of the published rows apart."
+    ]
+    if any(column.when == "best" for column in spec.columns):
+        notes.append(
+            "(best): the evaluation at which a run solved most episodes, chosen on the very list that is shown, so it "
+            "flatters; the other columns are after the last update."
+        )
+    if printed and spec.published:
+        paper, table = spec.published
+        notes.append(
+            f"{PUBLISHED_MARK} As printed by {paper}, {table}: not run here, never mixed with our runs; "
+            f"{DASH} there: not printed."
+        )
+    return notes
