@@ -134,6 +134,13 @@ def telling_group(batch: RolloutBatch) -> Any:
 
 def group_rows(batch: RolloutBatch, group: Any) -> RolloutBatch:
     """The rows of one group as a batch of its own. `RolloutError` when there is no such group."""
+    rows = rows_of_group(batch, group)
+    columns = {name: batch.column(name)[rows] for name in batch}
+    return RolloutBatch.from_columns(success_reward=batch.success_reward, **columns)
+
+
+def rows_of_group(batch: RolloutBatch, group: Any) -> np.ndarray:
+    """Input rows of one group, named by its id or the id's text. `RolloutError` when there is no such group."""
     column = batch.column("group")
     rows = np.flatnonzero(column == group)
     if len(rows) == 0:
@@ -141,8 +148,7 @@ def group_rows(batch: RolloutBatch, group: Any) -> RolloutBatch:
     if len(rows) == 0:
         some = list(dict.fromkeys(str(value) for value in column))
         raise RolloutError(f"there is no group {str(group)!r}; the first ones are {', '.join(some[:8])}")
-    columns = {name: batch.column(name)[rows] for name in batch}
-    return RolloutBatch.from_columns(success_reward=batch.success_reward, **columns)
+    return rows
 
 
 def _graph(encoded: EncodedBatch, settings: CommonOptions) -> TrajectoryGraph:

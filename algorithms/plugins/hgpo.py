@@ -38,8 +38,10 @@ class HGPOOptions(CommonOptions):
         check_number(self, "gamma", low=0.0, high=1.0, above=True)
         check_number(self, "alpha", low=0.0)
         check_flag(self, "base_group")
-        if isinstance(self.history, bool) or not isinstance(self.history, int) or self.history < 0:
-            raise OptionError(f"option 'history' is {self.history!r}; it must be a whole number >= 0")
+        check_number(self, "history", low=0.0)
+        if self.history != int(self.history):
+            raise OptionError(f"option 'history' is {self.history!r}; it must be a whole number")
+        object.__setattr__(self, "history", int(self.history))
 
 
 def hgpo(batch: EncodedBatch, options: HGPOOptions) -> Credit:

@@ -303,7 +303,7 @@ class TestEveryPlugin:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("hgpo", {"history": -1}, "option 'history' is -1; it must be a whole number >= 0"),
+        ("hgpo", {"history": -1}, "option 'history' is -1; it must be a number >= 0"),
         ("hgpo", {"history": 1.5}, "whole number"),
         ("hgpo", {"alpha": -1}, "'alpha' is -1"),
         ("hgpo", {"base_group": 1}, "true or false"),
