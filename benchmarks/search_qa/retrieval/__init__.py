@@ -1,0 +1,1 @@
+"""Retrieval engines behind one interface: BM25 in process, HTTP, dense vectors."""
