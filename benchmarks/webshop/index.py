@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,7 @@ class Index:
         self._denominators = _map(path, np.float32, HEADER + 4 * (self.documents + postings), postings)
         self._lookup = functools.lru_cache(maxsize=20_000)(lookup)
         self._totals = np.zeros(self.documents)
+        self._lock = threading.Lock()
 
     def search(self, query: str, most: int) -> list[tuple[int, float]]:
         """(position, score) of the best documents, at most `most`, best first. TooManyTerms where Lucene gives up."""
@@ -95,12 +97,13 @@ class Index:
         if len(found) == 1:
             candidates, scores = found[0]
         else:
-            totals = self._totals
-            for documents, values in found:
-                totals[documents] += values
             candidates = np.concatenate([documents for documents, _ in found])
-            scores = totals[candidates].astype(np.float32)
-            totals[candidates] = 0.0
+            with self._lock:
+                totals = self._totals
+                for documents, values in found:
+                    totals[documents] += values
+                scores = totals[candidates].astype(np.float32)
+                totals[candidates] = 0.0
         if len(scores) > 4 * most:  # every document comes at most once a term
             floor = _floor(scores, most * len(found))
             kept = scores >= floor
