@@ -8,7 +8,12 @@ from typing import Any
 
 from benchmarks.base import Benchmark
 
-_MODULES = {"alfworld": "benchmarks.alfworld", "search_qa": "benchmarks.search_qa", "worlds": "benchmarks.worlds"}
+_MODULES = {
+    "alfworld": "benchmarks.alfworld",
+    "webshop": "benchmarks.webshop",
+    "search_qa": "benchmarks.search_qa",
+    "worlds": "benchmarks.worlds",
+}
 
 
 def names() -> tuple[str, ...]:
