@@ -50,10 +50,19 @@ def check_comparable(runs: Runs, lists: Sequence[str]) -> None:
     made the same way on the same data, and no method has two runs of one seed."""
     if not runs.configs:
         raise ComparisonError("no runs to compare")
-    _check_seeds(runs)
+    check_seeds(runs, method_names(runs))
     check_settings(runs)
     for name in lists:
         check_evaluations(runs, name)
+
+
+def comparable_sets(runs: Runs) -> list[list[str]]:
+    """Ids of the runs, one list for each set that has one benchmark, model and protocol; in order of first runs."""
+    sets: dict[str, list[str]] = {}
+    for run in runs.runs["run"]:
+        shared = {key: runs.configs[run][key] for key in _SHARED}
+        sets.setdefault(json.dumps(shared, sort_keys=True, default=str), []).append(run)
+    return list(sets.values())
 
 
 def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,12 +90,12 @@ def _short(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _check_seeds(runs: Runs) -> None:
-    named = runs.runs.assign(method=method_names(runs))
-    for (method, seed), cell in named.groupby(["method", "seed"], sort=False):
-        if len(cell) > 1:
-            first, second = cell["run"].iloc[:2]
-            raise ComparisonError(f"runs {first} and {second} are both {method}, seed {seed}; leave one out")
+def check_seeds(runs: Runs, methods: pd.Series) -> None:
+    """ComparisonError where a method has two runs of one seed."""
+    named = runs.runs.assign(method=methods)
+    for (method, seed), cell in named[named.duplicated(["method", "seed"], keep=False)].groupby(["method", "seed"]):
+        first, second = cell["run"].iloc[:2]
+        raise ComparisonError(f"runs {first} and {second} are both {method}, seed {seed}; leave one out")
 
 
 def check_settings(runs: Runs, apart: Container[str] = ()) -> None:

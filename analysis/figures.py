@@ -84,7 +84,8 @@ def learning_curves(
     Args:
         runs: from `load_runs`; all of one benchmark, model and protocol.
         stem: path of the files without suffix; its folder is made.
-        methods: name of each run's method, aligned with `runs.runs`; by default `method_names`.
+        methods: name of each run's method, aligned with `runs.runs`, of runs that were found comparable; by default
+            `method_names`.
 
     Returns:
         [stem.png, stem.pdf] (or other formats), each written whole or not at all.
@@ -92,7 +93,8 @@ def learning_curves(
     Raises:
         ComparisonError: runs that can't stand in one figure.
     """
-    check_comparable(runs, ())
+    if methods is None:
+        check_comparable(runs, ())
     curves, left_out = training_curves(runs, methods=methods)
     with figure_style():
         figure = new_figure(9.6, 3.6)

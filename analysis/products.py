@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from analysis.grids import read_grid
@@ -86,6 +87,25 @@ def make_table(
     if not len(runs.runs):
         table = replace(table, notes=(f"No run in {out}: every row of ours is empty.", *table.notes))
     return [table] if paired is None else [table, paired_table(spec, runs, grid, paired)]
+
+
+def figure_runs(
+    out: Path, where: Mapping[str, Any], grid: str | None, cache: bool = True
+) -> tuple[Runs, pd.Series | None, list[str]]:
+    """The runs that a figure draws; the names of their methods where a grid names its rows (else None); and one line
+    for each cell of the grid that has no run."""
+    runs = narrowed(results(out, cache), where)
+    if grid is None:
+        return runs, None, []
+    cells = read_grid(out, grid)
+    if cells is None:
+        raise SpecError(f"no grid {grid!r} in {out / 'grids'}: submit it first, or leave --grid out")
+    there = set(runs.runs["run"])
+    missing = [f"{cell.row or cell.method} seed {cell.seed} (no run)" for cell in cells if cell.run not in there]
+    runs = select(runs, [cell.run for cell in cells])
+    rows = {cell.run: cell.row for cell in cells}
+    labels = runs.runs["run"].map(rows)
+    return runs, labels if len(labels) and labels.notna().all() else None, missing
 
 
 def _numbers(spec: TableSpec) -> Mapping[Key, Number]:

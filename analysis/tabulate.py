@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import ascii_lowercase
 
@@ -81,6 +81,19 @@ def tabulate(
         panels.append(Panel(group.title, _columns(group), rows, _detail(runs, spec, group, chosen.values())))
     _mark_best(draft, panels, spec)
     return _table(spec, runs, draft, panels, numbers)
+
+
+def finished_cells(
+    spec: TableSpec, runs: Runs, grid: Sequence[GridCell] | None
+) -> Iterator[tuple[str, str, str | None, dict[str, list[str]]]]:
+    """(title, key prefix, evaluation list, {row label: ids of its finished runs}) of each panel, checked as in
+    `tabulate`."""
+    found = [one for one in candidates(runs, grid) if meets(one, spec.where)]
+    for group in _groups(spec):
+        chosen = {row.label: _chosen(row, group, spec, found) for row in spec.rows if row.where is not None}
+        _check(runs, spec, group, chosen.values())
+        done = {label: [one.run for one in cell if one.state == "done"] for label, cell in chosen.items()}
+        yield group.title, group.prefix, _list_of(spec, group), done
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
