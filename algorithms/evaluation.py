@@ -59,24 +59,34 @@ def evaluate(
     seed: int,
     slots: int,
     progress: Callable[[int, int], None] | None = None,
+    share: tuple[int, int] = (0, 1),
+    any_active: Callable[[int], bool] = bool,
 ) -> list[dict[str, Any]]:
     """Play every task `repeats` times, `slots` episodes at a time; one record an episode, in task order.
+
+    `share` (rank, processes): play this process's part only, equally many episodes everywhere (the last ones are played
+    again to fill up, and not recorded), and seed it by the rank. The parts in order of rank are the whole. `any_active`
+    is the collector's.
 
     Leaves torch's random state as it was, and draws from `seed` alone, so that an evaluation in the middle of a
     training run changes nothing and can be repeated.
     """
-    plan = [Episode(task, group=task.id, index=repeat) for task in tasks.tasks for repeat in range(repeats)]
+    whole = [(task, repeat) for task in tasks.tasks for repeat in range(repeats)]
+    rank, processes = share
+    each = -(-len(whole) // processes)
+    mine = whole[rank * each : (rank + 1) * each]
+    plan = [Episode(task, group=task.id, index=repeat) for task, repeat in mine + whole[-1:] * (each - len(mine))]
     was_training = collector.policy.model.training
     collector.policy.model.eval()
     devices = [collector.policy.model.device] if collector.policy.model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed + 1_000_003 * rank)
         for start in range(0, len(plan), slots):
-            collector.collect(plan[start : start + slots], generate)
+            collector.collect(plan[start : start + slots], generate, any_active)
             if progress is not None:
                 progress(min(start + slots, len(plan)), len(plan))
     collector.policy.model.train(was_training)
-    return [_record(episode) for episode in plan]
+    return [_record(episode) for episode in plan[: len(mine)]]
 
 
 def _record(episode: Episode) -> dict[str, Any]:

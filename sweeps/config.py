@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,27 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
         base = _run_hydra(group_texts, extra)
         texts = [_value_override(entry, base) for entry in parsed if entry.key not in GROUPS]
         composed = _run_hydra(group_texts + texts, extra) if texts else base
-    return validate(_numbers_like(_resolve(composed), _unresolved(base)))
+    return finish(resolve(composed), _unresolved(base))
+
+
+def unresolved(groups: Sequence[str] = (), config_dir: str | Path | None = None) -> dict[str, Any]:
+    """The composition of these `group=choice` texts before any interpolation, its `by_` tables included."""
+    extra = _checked_folder(config_dir)
+    for text in groups:
+        _check_choice(_parse(text), extra)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return _unresolved(_run_hydra(groups, extra))
+
+
+def finish(config: dict[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved configuration, checked, its numbers written as in the unresolved one that it was made from."""
+    return validate(_numbers_like(config, base))
+
+
+def parse_value(text: str) -> tuple[str, Any]:
+    """(key, value) of one override text; the key begins with `~` where it takes something out."""
+    entry = _parse(text)
+    return (f"~{entry.key}" if entry.delete else entry.key), entry.value
 
 
 def validate(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,14 +158,17 @@ def _is_registered(name: Any) -> bool:
 
 def _value_override(entry: _Entry, base: DictConfig) -> str:
     """The override as Hydra text; keys of free mappings may be new, all others must exist."""
-    tree = _unresolved(base)
-    known = _paths(tree)
-    free = any(entry.key.startswith(f"{prefix}.") for prefix in _FREE)
-    if not free and entry.key not in known:
-        raise ConfigError(f"unknown key {entry.key!r}{_nearest_key(entry.key, known)}")
+    check_key(entry.key, key_paths(_unresolved(base)))
     if entry.delete:
         return entry.text
     return f"++{entry.text.lstrip('+')}"
+
+
+def check_key(key: str, known: Collection[str]) -> None:
+    """ConfigError, with the nearest known key, for one that a configuration does not have and cannot get."""
+    free = any(key.startswith(f"{prefix}.") for prefix in _FREE)
+    if not free and key not in known:
+        raise ConfigError(f"unknown key {key!r}{_nearest_key(key, known)}")
 
 
 def _nearest_key(key: str, known: Iterable[str]) -> str:
@@ -161,7 +184,7 @@ def _nearest_key(key: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_leaf[close[0]]!r}?" if close else nearest(key, known)
 
 
-def _paths(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
+def key_paths(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Dotted names of all keys, inner ones included, without the `by_` tables."""
     names = []
     for key, value in tree.items():
@@ -169,7 +192,7 @@ def _paths(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
             continue
         names.append(f"{prefix}{key}")
         if isinstance(value, Mapping):
-            names += _paths(value, f"{prefix}{key}.")
+            names += key_paths(value, f"{prefix}{key}.")
     return names
 
 
@@ -201,10 +224,10 @@ def _unresolved(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
-def _resolve(config: DictConfig) -> dict[str, Any]:
+def resolve(config: DictConfig) -> dict[str, Any]:
     """Plain values for every interpolation. Only `oc.select` may compute one: a clock, a random number or the
     environment would give the same command another meaning tomorrow."""
-    for name, value in _leaves(_unresolved(config)):
+    for name, value in leaves(_unresolved(config)):
         resolver = re.search(r"\$\{\s*([\w.]+)\s*:", value) if isinstance(value, str) else None
         if resolver and resolver[1] != "oc.select":
             raise ConfigError(f"{name}: the resolver ${{{resolver[1]}:...}} cannot be used in a run's configuration")
@@ -226,13 +249,13 @@ def _without_tables(group: Any) -> Any:
     return {key: value for key, value in group.items() if not str(key).startswith("by_")}
 
 
-def _leaves(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+def leaves(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
     if isinstance(tree, Mapping):
         return [
-            leaf for key, value in tree.items() for leaf in _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+            leaf for key, value in tree.items() for leaf in leaves(value, f"{prefix}.{key}" if prefix else str(key))
         ]
     if isinstance(tree, list):
-        return [leaf for i, value in enumerate(tree) for leaf in _leaves(value, f"{prefix}[{i}]")]
+        return [leaf for i, value in enumerate(tree) for leaf in leaves(value, f"{prefix}[{i}]")]
     return [(prefix, tree)]
 
 
@@ -271,20 +294,22 @@ def _checked_options(algorithm: Mapping[str, Any]) -> dict[str, Any]:
 def _estimator_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     from algorithms import COMMON_OPTIONS, estimators, options_type
 
-    known = estimators()
-    if name not in known:
-        hint = nearest(name, known)
-        raise ConfigError(f"algorithm.name: no estimator {name!r} is registered{hint} (known: {', '.join(known)})")
+    try:
+        kind = options_type(name)
+    except ValueError:
+        known = estimators()
+        hint = f"{nearest(name, known)} (known: {', '.join(known)})"
+        raise ConfigError(f"algorithm.name: no estimator {name!r} is registered{hint}") from None
     for key in options:
         if key in COMMON_OPTIONS:
             raise ConfigError(f"'algorithm.options.{key}' is shared by all methods; set protocol.{key} instead")
-    names = [key for key in options_type(name).__dataclass_fields__ if key not in COMMON_OPTIONS]
+    names = [key for key in kind.__dataclass_fields__ if key not in COMMON_OPTIONS]
     for key in options:
         if key not in names:
             raise ConfigError(f"unknown key 'algorithm.options.{key}'{nearest(key, names)}"
                               f" ({name} takes: {', '.join(names) or 'none'})")  # fmt: skip
     try:
-        built = options_type(name)(**options)
+        built = kind(**options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"algorithm.options: {_one_line(error)}") from None
     return {key: _strict(getattr(built, key)) for key in names if key in options}

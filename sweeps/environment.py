@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,14 +38,38 @@ def describe() -> dict[str, Any]:
     }
 
 
-def code_version() -> dict[str, str | None]:
-    """`commit` of this checkout and `dirty`, 16 hex digits over its uncommitted changes (null when there are none)."""
+def code_version(paths: Sequence[str] = ()) -> dict[str, str | None]:
+    """`commit` of this code and `dirty`, 16 hex digits over its uncommitted changes (null when there are none).
+
+    `paths` narrows the changes. A copy made at submission knows its own; without it and outside a checkout both are
+    null.
+    """
+    frozen = _read_frozen(_ROOT / "code.json")
+    if frozen is not None:
+        return frozen
     if _git("rev-parse", "--show-toplevel") != str(_ROOT):
         return {"commit": None, "dirty": None}
-    changes = _git("diff", "HEAD") or ""
-    new_files = _git("ls-files", "--others", "--exclude-standard") or ""
-    dirty = hashlib.sha256(f"{changes}\n{new_files}".encode()).hexdigest()[:16] if changes or new_files else None
+    changes = _git("diff", "HEAD", "--", *paths) or ""
+    new_files = _git("ls-files", "--others", "--exclude-standard", "--", *paths) or ""
+    contents = "".join(_digest(_ROOT / name) for name in new_files.splitlines())
+    record = f"{changes}\n{new_files}\n{contents}"
+    dirty = hashlib.sha256(record.encode()).hexdigest()[:16] if changes or new_files else None
     return {"commit": _git("rev-parse", "HEAD"), "dirty": dirty}
+
+
+def _read_frozen(path: Path) -> dict[str, str | None] | None:
+    try:
+        value = json.loads(path.read_bytes())
+        return {"commit": value["commit"], "dirty": value["dirty"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def process_start(pid: int) -> str | None:

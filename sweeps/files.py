@@ -14,25 +14,33 @@ class StoreError(RuntimeError):
     """A run folder or a file in it that cannot be used; the message is one line with the path and the way out."""
 
 
-def atomic_write_text(path: Path, text: str) -> None:
-    """Replace `path` with `text`: a reader, or a machine that dies, sees the old file or the new one, never a part."""
+def atomic_write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace `path` with `text`: a reader, or a machine that dies, sees the old file or the new one, never a part.
+
+    Without `durable` the text is not forced to the disk: for many files at once, followed by one `os.sync`, or for
+    what can be made again.
+    """
     path = Path(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with draft.open("w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    fsync_folder(path.parent)
+    if durable:
+        fsync_folder(path.parent)
 
 
-def atomic_write_json(path: Path, value: Any) -> None:
+def atomic_write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Replace `path` with strict JSON; see `strict` for what becomes of NaN and of numpy scalars."""
-    atomic_write_text(path, json.dumps(strict(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    atomic_write_text(
+        path, json.dumps(strict(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n", durable=durable
+    )
 
 
 def fsync_folder(folder: Path) -> None:

@@ -34,8 +34,9 @@ _THREAD_VARIABLES = (
 class Job:
     """A call of `target` ("package.module:function") with `args` in a process of its own.
 
-    Output goes to `log`. Where the job starts an attempt at the run in `run`, the log becomes the attempt's out.log,
-    and an exception that left no error.json there is recorded in it.
+    `devices` is the number of GPUs it needs for itself. Output goes to `log`. Where the job starts an attempt at the
+    run in `run`, the log becomes the attempt's out.log, and an exception that left no error.json there is recorded in
+    it.
     """
 
     label: str
@@ -43,6 +44,7 @@ class Job:
     args: tuple[Any, ...]
     log: Path
     run: Path | None = None
+    devices: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def run_jobs(
     *,
     preload: Sequence[str] = (),
     threads: int = 1,
+    devices: Sequence[str] | None = None,
     watcher: Watcher | None = None,
     interval: float = 0.5,
     grace: float = 60.0,
@@ -120,6 +123,8 @@ def run_jobs(
     Args:
       preload: modules that the fork server imports once, before it starts the first job.
       threads: CPU threads of one job, set in its environment before any library starts.
+      devices: GPUs to hand out; each job sees its own alone, as CUDA_VISIBLE_DEVICES, and waits until enough are
+        free. None leaves what jobs see to the environment.
       grace: seconds that jobs get to stop after an interrupt, before they are killed.
 
     KeyboardInterrupt is passed on to every running job as one SIGINT, and raised here once all have ended; a second
@@ -131,17 +136,19 @@ def run_jobs(
     waiting = list(enumerate(jobs))
     running: dict[int, BaseProcess] = {}
     outcomes: dict[int, Outcome] = {}
+    free = _Devices(devices, max((job.devices for job in jobs), default=0))
     with _threads_of_children(threads):
         try:
             while waiting or running:
-                while waiting and len(running) < workers:
+                while waiting and len(running) < workers and free.enough(waiting[0][1].devices):
                     index, job = waiting.pop(0)
-                    running[index] = _start(context, job, threads)
+                    running[index] = _start(context, job, threads, free.take(index, job.devices))
                     watcher.started(job)
                 wait([process.sentinel for process in running.values()], timeout=interval)
                 watcher.tick([jobs[index] for index in running])
                 for index in [index for index, process in running.items() if process.exitcode is not None]:
                     outcomes[index] = Outcome(jobs[index], running.pop(index).exitcode or 0)
+                    free.give_back(index)
                     watcher.ended(outcomes[index])
         except BaseException:
             watcher.stopping([jobs[index] for index in running])
@@ -150,8 +157,42 @@ def run_jobs(
     return [outcomes[index] for index in range(len(jobs))]
 
 
-def _start(context: Any, job: Job, threads: int) -> BaseProcess:
-    process = context.Process(target=_work, args=(job, threads), name=f"creditbench {job.label}")
+class _Devices:
+    """GPUs that are free, and which job has the others."""
+
+    def __init__(self, names: Sequence[str] | None, most: int) -> None:
+        if names is not None and most > len(names):
+            raise store.StoreError(f"a job needs {most} GPUs and there are {len(names)} here")
+        self._managed = names is not None
+        self._free = list(names or ())
+        self._taken: dict[int, list[str]] = {}
+
+    def enough(self, count: int) -> bool:
+        return not self._managed or count <= len(self._free)
+
+    def take(self, job: int, count: int) -> str | None:
+        """The job's CUDA_VISIBLE_DEVICES; None leaves it as it is."""
+        if not self._managed:
+            return None
+        self._taken[job], self._free = self._free[:count], self._free[count:]
+        return ",".join(self._taken[job])
+
+    def give_back(self, job: int) -> None:
+        self._free += self._taken.pop(job, [])
+
+
+@contextlib.contextmanager
+def terminate_like_interrupt() -> Iterator[None]:
+    """SIGTERM stops this process the way Ctrl-C does, and so reaches every job."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _start(context: Any, job: Job, threads: int, visible: str | None) -> BaseProcess:
+    process = context.Process(target=_work, args=(job, threads, visible), name=f"creditbench {job.label}")
     process.start()
     return process
 
@@ -208,8 +249,10 @@ def _thread_settings(threads: int) -> dict[str, str]:
 # --- in the job's process ---------------------------------------------------------------------------------------------
 
 
-def _work(job: Job, threads: int) -> None:
+def _work(job: Job, threads: int, visible: str | None) -> None:
     os.environ.update(_thread_settings(threads))  # the fork server may be older than this pool
+    if visible is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
     os.setsid()  # the terminal's Ctrl-C reaches the pool only, which passes it on once
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _redirect_output(job.log)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from sweeps import config as configs
 from sweeps import preflight, progress
 from sweeps.config import ConfigError
 from sweeps.files import StoreError, atomic_write_json, atomic_write_text
-from sweeps.local import INTERRUPTED, Job, Outcome, Watcher, run_jobs
+from sweeps.local import INTERRUPTED, Job, Outcome, Watcher, run_jobs, terminate_like_interrupt
 from sweeps.schema import nearest
 from sweeps.store import RunFolder
 
@@ -180,7 +179,7 @@ def execute(plan: Plan, jobs: int) -> int:
     interrupted (what is done is kept; the same command goes on)."""
     check(plan)
     try:
-        with _alone_in(plan.out), _terminate_like_interrupt():
+        with _alone_in(plan.out), terminate_like_interrupt():
             _refuse_running(plan)
             _write_plan(plan)
             outcomes = _run(plan, jobs)
@@ -256,16 +255,6 @@ def _pool(jobs: Sequence[Job], workers: int, threads: int, watcher: Watcher) -> 
         close = getattr(watcher, "close", None)
         if close:
             close()
-
-
-@contextlib.contextmanager
-def _terminate_like_interrupt() -> Iterator[None]:
-    """SIGTERM stops a comparison the way Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def report(plan: Plan) -> None:

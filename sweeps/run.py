@@ -4,17 +4,20 @@ every scheduler end here."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
@@ -28,10 +31,11 @@ from algorithms.policy import Policy, load_policy, smollm2_folder
 from algorithms.trainer import AgentTrainer, CreditAssignment, Recorder, checkpoints
 from algorithms.trl_settings import grpo_config
 from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
-from sweeps import preflight
+from sweeps import preflight, stop
 from sweeps.files import StoreError
 from sweeps.schema import ConfigError
-from sweeps.store import Attempt, RunFolder
+from sweeps.stop import StopRequested
+from sweeps.store import Attempt, RunFolder, adopt_output
 
 transformers_logging.disable_progress_bar()
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.")  # about its own internals
@@ -78,27 +82,54 @@ class _Session:
     benchmark: Benchmark
     policy: Policy
     collector: Collector
+    processes: Processes
 
     @property
     def slots(self) -> int:
-        return _slots(self.config)
+        return _slots(self.config, self.processes)
 
 
-def _slots(config: Mapping[str, Any]) -> int:
+def _slots(config: Mapping[str, Any], processes: Processes) -> int:
     """Episodes that one process plays at a time."""
     protocol = config["protocol"]
-    return protocol["group_size"] * protocol["tasks_per_update"]
+    return -(-protocol["group_size"] * protocol["tasks_per_update"] // processes.world)
+
+
+class Processes:
+    """The processes that train one run together; a launcher's variables say how many. Rank 0 writes the store."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))
+        self._state = PartialState(cpu=config["resources"]["device"] == "cpu") if self.world > 1 else None
+        self.rank = self._state.process_index if self._state else 0
+
+    @property
+    def device(self) -> torch.device | str:
+        """The GPU of this process."""
+        return self._state.device if self._state else "cuda"
+
+    def first(self) -> Any:
+        """A context that rank 0 goes through before the others do."""
+        return self._state.main_process_first() if self._state else nullcontext()
+
+    def gather(self, rows: list[Any]) -> list[Any]:
+        """The rows of all processes, in order of rank, everywhere."""
+        return list(gather_object(rows)) if self._state else rows
+
+    def any(self, wish: bool) -> bool:
+        """Whether any process wishes it; all processes must ask."""
+        return any(self.gather([wish])) if self._state else wish
 
 
 @contextmanager
-def _session(run: RunFolder, weights: Path) -> Iterator[_Session]:
+def _session(run: RunFolder, weights: Path, processes: Processes) -> Iterator[_Session]:
     config = run.config()
     _use_threads(config)
     benchmark, protocol = _benchmark(config), config["protocol"]
     policy = load_policy(config["model"], benchmark, folder=weights, max_prompt_tokens=protocol["max_prompt_tokens"])
     if config["resources"]["device"] != "cpu" and torch.cuda.is_available():
-        policy.model.to("cuda")
-    pool: EnvironmentPool = benchmark.pool(_slots(config), config["resources"]["workers"])
+        policy.model.to(processes.device)
+    pool: EnvironmentPool = benchmark.pool(_slots(config, processes), config["resources"]["workers"])
     try:
         collector = Collector(
             benchmark,
@@ -108,7 +139,7 @@ def _session(run: RunFolder, weights: Path) -> Iterator[_Session]:
             state_key=protocol["state_key"],
             history=config["benchmark"]["options"].get("history", 2),
         )
-        yield _Session(run, config, benchmark, policy, collector)
+        yield _Session(run, config, benchmark, policy, collector, processes)
     finally:
         pool.close()
 
@@ -120,12 +151,19 @@ def run_cell(folder: Path) -> None:
     """Run or resume the run in `folder`, to its result. A failure is recorded in the folder and raised.
 
     SIGTERM and Ctrl-C end it at once; the next call goes on from the newest checkpoint, and rows of updates after it
-    are replaced.
+    are replaced. Where the process listens for requests to stop (`stop.listen`) one ends it after a checkpoint, with
+    StopRequested.
+
+    A launcher starts it in several processes: all train, rank 0 alone writes to the folder.
     """
     run = RunFolder.open(folder)
+    processes = Processes(run.config())
+    if processes.rank:
+        _run(run, None, processes)
+        return
     with run.start_attempt() as attempt, _terminate_like_interrupt():
         try:
-            _run(run, attempt)
+            _run(run, attempt, processes)
         except Exception as error:
             run.write_error(error, _last_update(run))
             raise
@@ -133,6 +171,9 @@ def run_cell(folder: Path) -> None:
 
 @contextmanager
 def _terminate_like_interrupt() -> Iterator[None]:
+    if signal.getsignal(signal.SIGTERM) == stop.note:
+        yield
+        return
     try:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     except ValueError:  # not the main thread: the caller has the signals
@@ -149,19 +190,21 @@ def _last_update(run: RunFolder) -> int | None:
     return rows[-1]["update"] if rows else None
 
 
-def _run(run: RunFolder, attempt: Attempt) -> None:
+def _run(run: RunFolder, attempt: Attempt | None, processes: Processes) -> None:
     config = run.config()
     preflight.check(config)
-    initial = prepare(config, run.path.parent.parent)
+    with processes.first():
+        initial = prepare(config, run.path.parent.parent)
     started = time.time()
-    with _session(run, initial) as session:
+    with _session(run, initial, processes) as session:
         trains = config["algorithm"]["objective"] is not None and config["protocol"]["updates"] > 0
         if trains:
             _train(session, attempt, initial)
         _evaluate(session, "after" if trains else "before")
         data = session.benchmark.record()
-    attempt.close()
-    run.write_result({"seconds": time.time() - started, "success": _final_success(run), "data": data})
+    if attempt is not None:
+        attempt.close()
+        run.write_result({"seconds": time.time() - started, "success": _final_success(run), "data": data})
 
 
 def _final_success(run: RunFolder) -> dict[str, dict[str, float]]:
@@ -171,26 +214,29 @@ def _final_success(run: RunFolder) -> dict[str, dict[str, float]]:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def _train(session: _Session, attempt: Attempt, initial: Path) -> None:
+def _train(session: _Session, attempt: Attempt | None, initial: Path) -> None:
     config, run = session.config, session.run
     protocol, resources = config["protocol"], config["resources"]
     train = protocol["train"]
     tasks = session.benchmark.task_set(train["split"], train["count"], train["offset"])
-    args = grpo_config(
-        protocol, resources, objective(config["algorithm"]["objective"]), seed=config["seed"], folder=run.checkpoints
-    )
+    goal = objective(config["algorithm"]["objective"])
+    world = session.processes.world
+    args = grpo_config(protocol, resources, goal, seed=config["seed"], folder=run.checkpoints, world=world)
+    saving = _Checkpoints(session)
     trainer = AgentTrainer(
         collector=session.collector,
         tasks=tasks,
         credit=_credit(config),
-        recorder=_recorder(session, attempt),
+        recorder=_recorder(session, attempt) if attempt is not None else Recorder(lambda row: None),
         args=args,
         rows_per_microbatch=resources["rows_per_microbatch"],
-        callbacks=[_EvaluateDuring(session)],
+        callbacks=[saving, _EvaluateDuring(session)],
     )
     trainer.keep_checkpoints = resources["keep_checkpoints"]
     whole = checkpoints(run.checkpoints)
     trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
+    if saving.stopped:
+        raise StopRequested(f"stopped on request after update {trainer.state.global_step // saving.window}")
 
 
 def _credit(config: Mapping[str, Any]) -> CreditAssignment:
@@ -217,19 +263,58 @@ def _recorder(session: _Session, attempt: Attempt) -> Recorder:
     return Recorder(log, attempt.rollouts if keep else None, with_text=keep == "text")
 
 
+def _window(config: Mapping[str, Any]) -> int:
+    """Optimizer steps of one update."""
+    return config["protocol"]["minibatches"] * config["protocol"]["epochs"]
+
+
+class _Checkpoints(TrainerCallback):
+    """Between those of the protocol: a checkpoint every `resources.checkpoint_minutes`, and one on a request to
+    stop."""
+
+    def __init__(self, session: _Session):
+        self.processes, self.window = session.processes, _window(session.config)
+        self.period = 60.0 * session.config["resources"]["checkpoint_minutes"]
+        self.stopped = False
+        self._saved = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step % self.window:
+            return
+        if self.processes.any(stop.requested()):
+            control.should_save = control.should_training_stop = self.stopped = True
+        elif self.processes.any(time.monotonic() - self._saved > self.period):
+            control.should_save = True
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        self._saved = time.monotonic()
+
+
 class _EvaluateDuring(TrainerCallback):
-    """Evaluates every `protocol.evaluation.every` updates; the end is evaluated after training."""
+    """Evaluates every `protocol.evaluation.every` updates; the end is evaluated after training. An update that a
+    request to stop came in with is evaluated when the run goes on."""
 
     def __init__(self, session: _Session):
         self.session = session
-        protocol = session.config["protocol"]
-        self.window = protocol["minibatches"] * protocol["epochs"]
-        self.every = protocol["evaluation"]["every"]
+        self.window = _window(session.config)
+        self.every = session.config["protocol"]["evaluation"]["every"]
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        update = state.global_step // self.window
+        if update and not set(self._names(update)) <= set(self.session.run.evaluations()):
+            self._evaluate(state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not control.should_training_stop:
+            self._evaluate(state)
+
+    def _evaluate(self, state: Any) -> None:
         update, rest = divmod(state.global_step, self.window)
         if self.every and not rest and update % self.every == 0 and state.global_step < state.max_steps:
             _evaluate(self.session, f"update-{update:06d}")
+
+    def _names(self, update: int) -> list[str]:
+        return [f"{name}/update-{update:06d}" for name in self.session.config["protocol"]["evaluation"]["lists"]]
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------------
@@ -247,22 +332,35 @@ def _evaluate(session: _Session, when: str, lists: Sequence[str] | None = None) 
     for name, chosen in settings["lists"].items():
         if lists is not None and name not in lists:
             continue
+        if session.processes.any(stop.requested()):
+            raise StopRequested(f"stopped on request before evaluating {name}")
         tasks = session.benchmark.task_set(chosen["split"], chosen["count"], chosen["offset"])
-        rows = evaluate(
+        part = evaluate(
             session.collector,
             tasks,
             generate,
             repeats=chosen["repeats"],
             seed=settings["seed"] + session.config["seed"],
             slots=session.slots,
-            progress=_announce(f"evaluating {name} ({when})"),
+            progress=_announce(session, f"evaluating {name} ({when})"),
+            share=(session.processes.rank, session.processes.world),
+            any_active=_any_active(session.processes),
         )
-        session.run.write_evaluation(f"{name}/{when}", _header(session, name, when, chosen, tasks), rows)
+        rows = session.processes.gather(part)
+        if session.processes.rank == 0:
+            session.run.write_evaluation(f"{name}/{when}", _header(session, name, when, chosen, tasks), rows)
 
 
-def _announce(what: str) -> Callable[[int, int], None]:
+def _any_active(processes: Processes) -> Callable[[int], bool]:
+    return lambda count: processes.any(count > 0)
+
+
+def _announce(session: _Session, what: str) -> Callable[[int, int], None]:
     def show(done: int, of: int) -> None:
-        print(f"{what}: {done}/{of} episodes", flush=True)
+        if session.processes.rank == 0:
+            print(f"{what}: {done}/{of} episodes", flush=True)
+        if session.processes.world == 1 and stop.requested():
+            raise StopRequested(f"stopped on request while {what}")
 
     return show
 
@@ -295,7 +393,7 @@ def evaluate_run(folder: Path, lists: Sequence[str] | None = None, checkpoint: s
     if (weights / "trainer_state.json").exists():
         steps = json.loads((weights / "trainer_state.json").read_text())["global_step"]
         when = "after" if steps == config["protocol"]["updates"] * window else f"update-{steps // window:06d}"
-    with _session(run, weights) as session:
+    with _session(run, weights, Processes(config)) as session:
         _evaluate(session, when, lists)
 
 
@@ -315,5 +413,20 @@ def _weights(run: RunFolder, checkpoint: str, window: int, initial: Path) -> tup
     return whole[int(checkpoint)], "after"
 
 
+def main(arguments: Sequence[str]) -> int:
+    """`python -m sweeps.run FOLDER`, as a scheduler's job starts it: 0, 1 after a failure, `stop.REQUEUE` on
+    request."""
+    stop.listen()
+    output = os.environ.get("CREDITBENCH_OUTPUT")
+    if output and int(os.environ.get("RANK", "0")) == 0:
+        adopt_output(Path(output))
+    try:
+        run_cell(Path(arguments[0]))
+    except StopRequested as request:
+        print(request, flush=True)
+        return stop.REQUEUE
+    return 0
+
+
 if __name__ == "__main__":
-    run_cell(Path(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

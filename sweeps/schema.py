@@ -252,6 +252,7 @@ _RESOURCES = record(
     save_rollouts=_flag_or_text,
     progress=flag,
     keep_checkpoints=whole(1),
+    checkpoint_minutes=number(0, open_low=True),
 )
 
 RUN = record(

@@ -1,0 +1,204 @@
+"""What is asked of Slurm, and how: squeue, scontrol, scancel, and submitit's executor for sbatch.
+
+The queue is read with one `squeue`; sacct is asked for a reason only, never for a state. Calls run in an environment
+without the variables of a surrounding job, which sbatch and srun would obey silently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import io
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.slurm.slurm import SlurmExecutor
+
+from sweeps.files import StoreError
+
+WAITING = frozenset({"PD", "RH", "RQ", "RF", "SE"})
+_INHERITED = ("SLURM_", "SBATCH_", "SRUN_", "PMIX_", "PMI_", "SALLOC_")
+_KEPT = ("SLURM_CONF",)
+_LIMIT = re.compile(r"submit limit|QOSMaxSubmit|MaxSubmit|AssocMaxSubmit|MaxJobCount|job submit|temporarily", re.I)
+
+
+class LimitError(StoreError):
+    """The site takes no more jobs of this user for now."""
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job that Slurm knows to be alive. `state` is its short code; unknown codes count as running."""
+
+    id: str
+    state: str
+    reason: str
+    name: str
+
+    @property
+    def waiting(self) -> bool:
+        """Not started, or put back into the queue."""
+        return self.state in WAITING
+
+    @property
+    def held(self) -> bool:
+        """Submitted on hold, not released."""
+        return self.state == "PD" and self.reason.startswith("JobHeldUser")
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The user's live jobs by id (`A_K` for array elements). `problem` says why they are not known, or is None."""
+
+    jobs: Mapping[str, QueuedJob] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def available() -> bool:
+    """Whether Slurm's commands are there."""
+    return all(shutil.which(name) for name in ("squeue", "sbatch", "scontrol", "srun"))
+
+
+def read_queue() -> Queue:
+    """All live jobs of this user, in one call; a queue that cannot be read is a problem, never an empty queue."""
+    if shutil.which("squeue") is None:
+        return Queue(problem="squeue is not installed here")
+    user = os.environ.get("SLURM_JOB_USER") or getpass.getuser()
+    done = _run("squeue", "-h", "-r", "-u", user, "-o", "%i|%t|%r|%j")
+    if done.returncode:
+        return Queue(problem=f"squeue failed: {_first_line(done.stderr)}")
+    jobs = {}
+    for line in done.stdout.splitlines():
+        parts = line.split("|", 3)
+        if len(parts) == 4:
+            jobs[parts[0]] = QueuedJob(*parts)
+    return Queue(jobs)
+
+
+def array_limit() -> int:
+    """Largest number of elements of one array here: MaxArraySize (indices go up to one less), at most 1000."""
+    done = _run("scontrol", "show", "config")
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.M)
+    if done.returncode or not found:
+        raise StoreError(f"scontrol show config failed: {_first_line(done.stderr) or 'no MaxArraySize in it'}")
+    return max(1, min(int(found[1]), 1000))
+
+
+def release(job: str) -> None:
+    """Let a held job (a whole array) go."""
+    _must("scontrol", "release", job)
+
+
+def requeue(job: str) -> None:
+    """Put one array element back into the queue; ends it here and now."""
+    _must("scontrol", "requeue", job)
+
+
+def state(job: str) -> str:
+    """Long state of one live job, e.g. RUNNING; "" when the queue does not say."""
+    done = _run("squeue", "-h", "-j", job, "-o", "%T")
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def cancel(jobs: Sequence[str]) -> None:
+    """Cancel exactly these jobs."""
+    for start in range(0, len(jobs), 200):
+        _must("scancel", *jobs[start : start + 200])
+
+
+def accounting(job: str) -> str | None:
+    """State and exit code in the accounting, e.g. "TIMEOUT 0:0"; None where there is none."""
+    if shutil.which("sacct") is None:
+        return None
+    done = _run("sacct", "-n", "-X", "-P", "-j", job, "-o", "State,ExitCode")
+    line = done.stdout.strip().splitlines()[-1:] if done.returncode == 0 else []
+    return line[0].replace("|", " ") if line else None
+
+
+def hostnames(nodelist: str) -> list[str]:
+    """Names in a node list such as `n[1-2]`, in order."""
+    return _must("scontrol", "show", "hostnames", nodelist).split()
+
+
+def address(node: str) -> str:
+    """A node's address; its name need not resolve."""
+    found = re.search(r"NodeAddr=(\S+)", _must("scontrol", "show", "node", node))
+    return found[1] if found else node
+
+
+def _must(*command: str) -> str:
+    done = _run(*command)
+    if done.returncode:
+        raise StoreError(f"{command[0]} failed: {_first_line(done.stderr)}")
+    return done.stdout
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    with clean_environment():
+        try:
+            return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+
+
+@contextlib.contextmanager
+def clean_environment() -> Iterator[None]:
+    """Without the variables of a job that this process may run in, but with SLURM_CONF."""
+    taken = {
+        name: os.environ.pop(name) for name in list(os.environ) if name.startswith(_INHERITED) and name not in _KEPT
+    }
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
+
+
+class ArrayExecutor(SlurmExecutor):
+    """submitit's executor, for arrays of a command instead of pickled functions: no pickle is written or read, and the
+    program replaces the shell, so that a signal to the batch script reaches it."""
+
+    def submit_command(self, command: str, count: int, flags: Mapping[str, Any]) -> str:
+        """Submit elements 0 to count-1 and return the array's id; LimitError where the site takes no more jobs."""
+        self._prepare(count, flags)
+        try:
+            with clean_environment(), contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises
+                return str(self._submit_command(f"exec {command}").job_id)
+        except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
+            message = _sbatch_message(str(error))
+            raise (LimitError if _LIMIT.search(message) else StoreError)(f"sbatch failed: {message}") from None
+
+    def script(self, command: str, count: int, flags: Mapping[str, Any]) -> str:
+        """The script that `submit_command` would submit."""
+        self._prepare(count, flags)
+        return self._make_submission_file_text(f"exec {command}", "")
+
+    def _prepare(self, count: int, flags: Mapping[str, Any]) -> None:
+        self.update_parameters(additional_parameters=dict(flags), stderr_to_stdout=True, use_srun=False)
+        self.parameters["map_count"] = count
+
+    def _make_submission_file_text(self, command: str, uid: str) -> str:
+        text = super()._make_submission_file_text(command, uid)
+        return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#SBATCH --wckey"))
+
+
+def _sbatch_message(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if "sbatch: error" in line]
+    return lines[-1].removeprefix("sbatch: error: ") if lines else _first_line(text)
+
+
+def executor(folder: Path, name: str, setup: Sequence[str]) -> ArrayExecutor:
+    """An executor that writes its script below `folder`."""
+    made = ArrayExecutor(folder)
+    made.update_parameters(job_name=name, setup=list(setup))
+    return made
