@@ -22,7 +22,7 @@ from benchmarks.webshop.session import ITEM, RESULTS, SUB, Session, parse_action
 
 HORIZON = 15
 IDLE = "click[search]"  # the original ignores it on every page
-_MOST_RANDOM_ACTIONS = 3
+PATIENCE = 0.5  # of the shopper that the tiny policy imitates
 
 Policy = Callable[[], str]
 
@@ -158,27 +158,35 @@ def _choose(options: list[str], observation: Observation) -> str:
     return "buy"
 
 
-def demonstrations(
-    start: Callable[[Task], Episode], tasks: Sequence[Task], runs: int, seed: int
-) -> Iterator[tuple[StepView, str]]:
-    """(view, command) of the shopper in `runs` episodes a task, each after 0-3 random commands that are not shown.
+def hasty(observation: Observation, rng: random.Random) -> str:
+    """What a shopper without patience does: any query, any product, any value, or it buys what it sees."""
+    page = observation.facts["page"]
+    if page == "item":
+        values = [command for command in observation.admissible if command.startswith("choose")]
+        return rng.choice(["buy", rng.choice(values) if values else "buy"])
+    offers = [command for command in observation.admissible if command.startswith(("search", "open"))]
+    return rng.choice(offers) if offers else shopper(observation)
 
-    A pure function of its arguments; episodes need short commands.
+
+def demonstrations(
+    start: Callable[[Task], Episode], tasks: Sequence[Task], runs: int, seed: int, patience: float = PATIENCE
+) -> Iterator[tuple[StepView, str]]:
+    """(view, command) of a shopper in `runs` episodes a task; a pure function of its arguments.
+
+    It reads with probability `patience` at each step and is hasty otherwise, so that what is learned from it leaves
+    something to improve. Episodes need short commands.
     """
     for task in tasks:
         for run in range(runs):
-            yield from _demonstration(start(task), random.Random(f"{seed}/{task.id}/{run}"))
+            yield from _demonstration(start(task), random.Random(f"{seed}/{task.id}/{run}"), patience)
 
 
-def _demonstration(episode: Episode, rng: random.Random) -> Iterator[tuple[StepView, str]]:
+def _demonstration(episode: Episode, rng: random.Random, patience: float) -> Iterator[tuple[StepView, str]]:
     history: list[tuple[str, str]] = []
     observation, done = episode.observation(), False
-    wander = rng.randint(0, _MOST_RANDOM_ACTIONS)
     while not done and len(history) < HORIZON:
-        lost = len(history) < wander
-        command = rng.choice([c for c in observation.admissible if c != "buy"]) if lost else shopper(observation)
-        if not lost:
-            yield StepView(observation, len(history), HORIZON, tuple(history)), command
+        command = shopper(observation) if rng.random() < patience else hasty(observation, rng)
+        yield StepView(observation, len(history), HORIZON, tuple(history)), command
         history.append((observation.text, command))
         result = episode.step(command)
         observation, done = result.observation, result.done
