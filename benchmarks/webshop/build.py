@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import itertools
 import json
 import math
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -103,7 +105,8 @@ def build(
     sources = recognize(files)
     chosen = tagging.tagger(tagger)
     out.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    _sweep(out)
+    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.{os.getpid()}.", dir=out.parent))
     try:
         manifest = _Builder(staging, sources, chosen, limit, progress).run(name)
         staging.chmod(0o755)
@@ -111,12 +114,30 @@ def build(
     except (stream.FormatError, RowError) as error:
         raise BuildError(str(error)) from None
     except OSError as error:
-        if out.is_dir() and not staging.is_dir():
-            raise
         raise BuildError(f"{out}: {error.strerror or error}") from None
+    except sqlite3.OperationalError as error:
+        raise BuildError(f"{out}: {error}") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
+
+
+def _sweep(out: Path) -> None:
+    """Remove what killed builds of this folder left; their process is in the name."""
+    for left in out.parent.glob(f".{glob.escape(out.name)}.*.*"):
+        pid = left.name.removeprefix(f".{out.name}.").partition(".")[0]
+        if pid.isdecimal() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class _Builder:
