@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from algorithms import OptionError, RolloutBatch, RolloutError, estimators
+from algorithms.benchmark import synthetic_columns
 from algorithms.states import encode
-from analysis import compare_report
+from analysis import compare_benchmark, compare_report
 from analysis.compare import compare, decisive_rows, rank_correlation, sign_agreement, step_view
 from analysis.group_statistics import group_statistics
 from sweeps import cli
@@ -335,3 +337,15 @@ class TestCommands:
         assert message in captured.err
         assert captured.err.count("\n") == 1
         assert [path.name for path in tmp_path.iterdir()] == [stored.name]
+
+
+class TestBenchmark:
+    def test_plain_loops_agree_with_the_comparison(self):
+        columns = synthetic_columns(2, seed=3, state_length=60)
+        batch = RolloutBatch.from_columns(success_reward=10.0, **columns)
+        assert compare_benchmark.plain_degree(columns) == pytest.approx(group_statistics(batch).overall["degree"])
+        assert compare_benchmark.plain_decisive(columns) == compare(batch, ["grpo"]).decisive.tolist()
+
+    def test_the_command_prints_a_table_and_ratios(self, capsys):
+        assert compare_benchmark.main(["--rows", "400", "--plain-rows", "400"]) == 0
+        assert re.search(r"Plain loops, a row: \d+ x \(degree\), \d+ x \(decisive steps\)\.", capsys.readouterr().out)
