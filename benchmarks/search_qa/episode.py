@@ -47,7 +47,7 @@ class Episode:
     _counts: _Counts = field(default_factory=_Counts)
     _text: str = ""
     _parts: list[str] = field(default_factory=list)  # actions and observations in turn
-    _found: str = ""  # everything retrieved, as it was shown
+    _found: str = ""  # what could be read of everything retrieved
     _shown: str = ""  # the newest information; the question before any
     _documents: tuple[str, ...] = ()
     _all_documents: frozenset[str] = frozenset()
@@ -102,11 +102,12 @@ class Episode:
         return self._result(reward=0.0, success=False)
 
     def _inform(self, hits: Sequence[Hit]) -> None:
-        self._text, cut = self.rules.profile.information(hits, self.rules.cutter)
+        shown = self.rules.profile.information(hits, self.rules.cutter)
+        self._text = shown.text
         self._counts.searches += 1
-        self._counts.cut += cut
+        self._counts.cut += shown.cut
         self._counts.short += len(hits) < self.rules.top_k
-        self._found += self._text
+        self._found += f"{shown.plain}\n"
         if hits:  # an empty result changes no state
             self._shown = self._text
             self._documents = tuple(sorted({hit.id for hit in hits}))

@@ -17,7 +17,18 @@ from benchmarks.search_qa.actions import Move
 from benchmarks.search_qa.limits import Cutter
 from benchmarks.search_qa.retrieval.base import Hit
 
-Information = Callable[[Sequence[Hit], Cutter], tuple[str, int]]  # -> (text, how many texts were cut)
+
+@dataclass(frozen=True)
+class Shown:
+    """Passages as an observation: `text` is the observation, `plain` what of the passages can be read in it, `cut` how
+    many texts were cut."""
+
+    text: str
+    plain: str
+    cut: int
+
+
+Information = Callable[[Sequence[Hit], Cutter], Shown]
 
 
 @dataclass(frozen=True)
@@ -48,21 +59,22 @@ class Profile:
     cuts_left: bool
 
 
-def _strict_information(hits: Sequence[Hit], cutter: Cutter) -> tuple[str, int]:
+def _strict_information(hits: Sequence[Hit], cutter: Cutter) -> Shown:
     """Each passage is cut by itself, so that the last one is never lost to a long first one."""
     cut = [cutter(hit.text) for hit in hits]
     passages = [(hit.title, text) for hit, (text, _) in zip(hits, cut, strict=True)]
-    return prompts.plain_information(passages), sum(was_cut for _, was_cut in cut)
+    plain = "\n".join(f"{title}\n{text}" for title, text in passages)
+    return Shown(prompts.plain_information(passages), plain, sum(was_cut for _, was_cut in cut))
 
 
-def _r1_information(hits: Sequence[Hit], cutter: Cutter) -> tuple[str, int]:
+def _r1_information(hits: Sequence[Hit], cutter: Cutter) -> Shown:
     """The whole block is cut, closing tag and all."""
     text, was_cut = cutter(f"\n\n{prompts.r1_information(hits)}\n\n")
-    return text, int(was_cut)
+    return Shown(text, text, int(was_cut))
 
 
-def _json_information(hits: Sequence[Hit], _: Cutter) -> tuple[str, int]:
-    return prompts.json_information(hits), 0
+def _json_information(hits: Sequence[Hit], _: Cutter) -> Shown:
+    return Shown(prompts.json_information(hits), "\n".join(f"{hit.title}\n{hit.text}" for hit in hits), 0)
 
 
 PROFILES = {

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SPACES = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 
 def normalize(text: str) -> str:
@@ -53,9 +54,17 @@ def substring_match(answer: str | None, golds: Iterable[str]) -> float:
 
 
 def mentions(text: str, golds: Iterable[str]) -> bool:
-    """Whether whole words of the text spell a gold after normalization."""
-    padded = f" {normalize(text)} "
-    return any(f" {gold} " in padded for gold in map(normalize, golds) if gold)
+    """Whether whole words of the text spell a gold, with punctuation deleted or taken as spaces ("York-based")."""
+    golds = list(golds)
+    for form in (normalize, _spaced):
+        padded = f" {form(text)} "
+        if any(f" {gold} " in padded for gold in map(form, golds) if gold):
+            return True
+    return False
+
+
+def _spaced(text: str) -> str:
+    return normalize(text.translate(_SPACES))
 
 
 def _best(answer: str | None, golds: Iterable[str], score: Callable[[str, str], float]) -> float:
