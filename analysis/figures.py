@@ -173,7 +173,7 @@ def _draw(figure: Figure, curves: list[Curve], text: str) -> None:
     axes[0].set(xlabel="update", ylabel="success of training rollouts", ylim=(-2, 102))
     axes[0].yaxis.set_major_formatter(PercentFormatter(decimals=0))
     axes[1].set(xlabel="episodes")
-    axes[2].set(xlabel="seconds of wall time (training, without evaluation)")
+    axes[2].set(xlabel="wall time, seconds (without evaluation)")
     finish(figure, axes, text)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from analysis.comparable import ComparisonError, comparable_sets
 from analysis.grids import read_grid
 from analysis.latex import latex
 from analysis.load import Runs, RunsError, load_runs, no_runs, select
@@ -17,7 +18,8 @@ from analysis.paired import paired_table
 from analysis.published import Key, Number, published
 from analysis.render import Table
 from analysis.selection import candidates, meets
-from analysis.spec import SpecError, TableSpec, full_key
+from analysis.spec import SpecError, TableSpec, full_key, read_spec
+from analysis.tables import comparison
 from analysis.tabulate import tabulate
 
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
@@ -106,6 +108,28 @@ def figure_runs(
     rows = {cell.run: cell.row for cell in cells}
     labels = runs.runs["run"].map(rows)
     return runs, labels if len(labels) and labels.notna().all() else None, missing
+
+
+def report_tables(out: Path, runs: Runs, names: Sequence[str]) -> list[Table | str]:
+    """The comparison of each comparable set, then each named table that has a run of ours; instead of a table that
+    can't be made, why."""
+    found: list[Table | str] = []
+    for ids in comparable_sets(runs):
+        try:
+            found.append(comparison(select(runs, ids)))
+        except ComparisonError as error:
+            found.append(f"No comparison of {len(ids)} runs: {error}.")
+    for name in names:
+        spec = read_spec(name)
+        try:
+            table = tabulate(spec, runs, read_grid(out, spec.grid), _numbers(spec))
+        except ComparisonError as error:
+            found.append(f"No table {name}: {error}.")
+            continue
+        ours = [cell for (row, _), cell in table.cells.items() if row not in table.published]
+        if any(cell.mean is not None for cell in ours):
+            found.append(table)
+    return found
 
 
 def _numbers(spec: TableSpec) -> Mapping[Key, Number]:
