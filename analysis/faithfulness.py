@@ -6,6 +6,7 @@ remain; reward is 1 on success, less the penalty of invalid actions in units of 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -137,8 +138,12 @@ class Variant:
 
 
 def _value(text: str) -> Any:
+    """The text as a flag or a number where it is one."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
     return text
 
 

@@ -67,7 +67,6 @@ def _columns(text: str) -> dict[str, Any]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from algorithms import OptionError
     from analysis import compare_report
     from analysis.compare import compare
 
@@ -78,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
     chosen = None if arguments.estimators is None else [name for name in arguments.estimators.split(",") if name]
     try:
         comparison = compare(batch, chosen, common)
-    except OptionError as error:
+    except ValueError as error:  # an option, or a state matching that needs more than rollouts
         raise UsageError(str(error)) from None
     steps = None if arguments.task is None else _steps(comparison, arguments)
     print(compare_report.terminal(comparison, arguments.rollouts.name))

@@ -304,7 +304,7 @@ class TestCommands:
         assert "trajectory lost" not in capsys.readouterr().out
 
     def test_graph_writes_every_format_asked_for(self, stored, tmp_path, capsys):
-        files = [tmp_path / f"a.{suffix}" for suffix in ("pdf", "svg", "png", "json")]
+        files = [tmp_path / f"a.{suffix}" for suffix in ("pdf", "svg", "png", "html", "json")]
         flags = [text for file in files for text in ("--out", str(file))]
         command = ["graph", str(stored), "--task", "g", "--estimator", "graft:sinks=dedicated", "--highlight", "won"]
         assert cli.main([*command, "--layout", "layered", *flags]) == 0
@@ -318,6 +318,8 @@ class TestCommands:
             (["compare", "{}", "--estimators", "grfat"], "did you mean 'graft'", 2),
             (["compare", "{}", "--estimators", "grpo,grpo"], "'grpo' is named twice", 2),
             (["compare", "{}", "--set", "gamma=1"], "'gamma' is not shared", 2),
+            (["compare", "{}", "--set", "state_matching=embedding"], "needs embed=", 2),
+            (["graph", "{}", "--estimator", "gigpo:state_matching=embedding"], "needs embed=", 2),
             (["compare", "{}", "--set", "gamma"], "write KEY=VALUE", 2),
             (["compare", "{}", "--trajectory", "won"], "--trajectory goes with --task", 2),
             (["compare", "{}", "--task", "g", "--trajectory", "x"], "it holds won, lost", 2),
