@@ -67,6 +67,10 @@ class Grid:
         seeds = {repr(cell.values.get("seed")): place for place, cell in reversed(list(enumerate(cells)))}
         return sorted(cells, key=lambda cell: seeds[repr(cell.values.get("seed"))])
 
+    def axis_values(self, axis: str, label: Any) -> dict[str, Any]:
+        """What a label of an axis sets."""
+        return self.axes[axis].get(label, {axis: label})
+
     def _points(self) -> Iterable[dict[str, Any]]:
         for labels in itertools.product(*self.axes.values()):
             yield dict(zip(self.axes, labels, strict=True))
@@ -79,7 +83,7 @@ class Grid:
     def _cell(self, point: dict[str, Any], overrides: Mapping[str, Any]) -> GridCell:
         values = dict(self.common)
         for axis, label in point.items():
-            values.update(self.axes[axis].get(label, {axis: label}))
+            values.update(self.axis_values(axis, label))
         for rule in self.rules:
             if matches(point, rule["match"]):
                 values.update(rule["values"])

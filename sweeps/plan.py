@@ -27,9 +27,14 @@ METHOD_AXIS = "algorithm"
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: where it lies in the grid and which run it is."""
+    """One cell: where it lies in the grid and which run it is.
+
+    place: its label on every axis of the grid. axes: the values that this means (a group's choice, or the
+    value of a dotted key); the labels of `row` are not among them.
+    """
 
     id: str
+    place: dict[str, Any]
     axes: dict[str, Any]
     method: str
     benchmark: str
@@ -41,7 +46,7 @@ class Cell:
     def label(self) -> str:
         """`graft alfworld tiny seed=1`, with all axes that the name needs."""
         shown = {"algorithm", "benchmark", "model", "seed", ROW}
-        others = [f"{axis.rpartition('.')[2]}={value}" for axis, value in self.axes.items() if axis not in shown]
+        others = [f"{axis.rpartition('.')[2]}={value}" for axis, value in self.place.items() if axis not in shown]
         return " ".join([self.row or self.method, self.benchmark, self.model, *others, f"seed={self.seed}"])
 
     def record(self) -> dict[str, Any]:
@@ -113,9 +118,11 @@ def _planned(grid: Grid, axes: dict[str, Any], values: dict[str, Any], job: JobS
     except ConfigError as error:
         where = ", ".join(f"{axis}={label}" for axis, label in axes.items())
         raise ConfigError(f"grid {grid.name}, cell {where}: {error}") from None
+    _check_world(grid, axes, config["protocol"], job)
     cell = Cell(
         id=configs.identity(config),
-        axes=axes,
+        place=axes,
+        axes={key: value for axis, label in axes.items() for key, value in grid.axis_values(axis, label).items()},
         method=config["algorithm"]["name"],
         benchmark=config["benchmark"]["name"],
         model=config["model"]["name"],
@@ -123,6 +130,17 @@ def _planned(grid: Grid, axes: dict[str, Any], values: dict[str, Any], job: JobS
         row=str(axes[ROW]) if ROW in axes else None,
     )
     return Planned(cell, config, job)
+
+
+def _check_world(grid: Grid, axes: Mapping[str, Any], protocol: Mapping[str, Any], job: JobSpec) -> None:
+    """Episodes of an update must divide among processes and minibatches."""
+    episodes = protocol["group_size"] * protocol["tasks_per_update"]
+    if job.world > 1 and episodes % (job.world * protocol["minibatches"]):
+        where = ", ".join(f"{axis}={label}" for axis, label in axes.items())
+        raise ConfigError(
+            f"grid {grid.name}, cell {where}: {episodes} episodes do not divide among {job.world} processes x "
+            f"{protocol['minibatches']} minibatches; change gpus or nodes, or protocol.minibatches"
+        )
 
 
 # --- the record -------------------------------------------------------------------------------------------------------
@@ -191,9 +209,9 @@ def selected(cell: Cell, filters: Sequence[Mapping[str, Any]], state: str | None
 
 
 def _names(cell: Cell, state: str | None) -> dict[str, Any]:
-    short = {axis.rpartition(".")[2]: value for axis, value in cell.axes.items()}
+    short = {axis.rpartition(".")[2]: value for axis, value in {**cell.axes, **cell.place}.items()}
     own = {key: getattr(cell, key) for key in ("method", "benchmark", "model", "seed", "row", "id")}
-    return {**short, **cell.axes, **own, **({"state": state} if state is not None else {})}
+    return {**short, **cell.axes, **cell.place, **own, **({"state": state} if state is not None else {})}
 
 
 # --- the plan in words ------------------------------------------------------------------------------------------------
@@ -217,8 +235,8 @@ def describe(plan: GridPlan, states: Mapping[str, str], arrays: Sequence[str], c
 
 
 def _axes_text(plan: GridPlan) -> str:
-    names = dict.fromkeys(axis for planned in plan.cells for axis in planned.cell.axes)
-    counts = {axis: len({repr(p.cell.axes[axis]) for p in plan.cells if axis in p.cell.axes}) for axis in names}
+    names = dict.fromkeys(axis for planned in plan.cells for axis in planned.cell.place)
+    counts = {axis: len({repr(p.cell.place[axis]) for p in plan.cells if axis in p.cell.place}) for axis in names}
     text = " x ".join(f"{count} {axis}" for axis, count in counts.items())
     product = 1
     for count in counts.values():

@@ -81,8 +81,8 @@ def _table(view: View) -> list[str]:
 def _row(cell: Cell) -> str:
     """The method (or the row's label), with what else varies but benchmark, model and seed."""
     shown = {"algorithm", "benchmark", "model", "seed", "row"}
-    others = [f"{axis.rpartition('.')[2]}={label}" for axis, label in cell.axes.items() if axis not in shown]
-    name = cell.row if cell.row is not None and "algorithm" not in cell.axes else cell.method
+    others = [f"{axis.rpartition('.')[2]}={label}" for axis, label in cell.place.items() if axis not in shown]
+    name = cell.row if cell.row is not None and "algorithm" not in cell.place else cell.method
     return " ".join([name, *([cell.row] if cell.row is not None and name != cell.row else []), *others])
 
 
