@@ -40,7 +40,12 @@ def add(commands: Any) -> None:
 
 def add_rollouts(command: argparse.ArgumentParser) -> None:
     """The arguments that say which rollouts, and how to read those of another trainer."""
-    command.add_argument("rollouts", type=Path, metavar="ROLLOUTS", help="a rollouts/NNNNNN.parquet, or a .jsonl")
+    command.add_argument(
+        "rollouts",
+        type=Path,
+        metavar="ROLLOUTS",
+        help="a rollouts/NNNNNN.parquet, a run's folder (its last update), or a .jsonl",
+    )
     command.add_argument(
         "--format",
         metavar="NAME",
@@ -52,11 +57,24 @@ def add_rollouts(command: argparse.ArgumentParser) -> None:
 
 
 def read(arguments: argparse.Namespace) -> Any:
-    """The batch that the arguments name."""
+    """The batch that the arguments name; a run's folder gives way to the file that is read."""
     from analysis.foreign import read_rollouts
 
+    if arguments.rollouts.is_dir():
+        arguments.rollouts = _last_update(arguments.rollouts)
     columns = None if arguments.columns is None else _columns(arguments.columns)
     return read_rollouts(arguments.rollouts, arguments.format, columns)
+
+
+def _last_update(run: Path) -> Path:
+    from analysis.stored_rollouts import rollout_files
+
+    files = rollout_files(run)
+    if not files:
+        raise UsageError(
+            f"{run}: a folder without attempts/*/rollouts/*.parquet; give a run's folder or a file of rollouts"
+        )
+    return files[max(files)]
 
 
 def _columns(text: str) -> dict[str, Any]:

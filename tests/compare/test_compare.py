@@ -303,6 +303,16 @@ class TestCommands:
         assert cli.main(["compare", str(stored), "--estimators", "grpo", "--task", "g", "--trajectory", "won"]) == 0
         assert "trajectory lost" not in capsys.readouterr().out
 
+    def test_a_run_folder_gives_its_last_update(self, stored, tmp_path, capsys):
+        folder = tmp_path / "run" / "attempts" / "0001" / "rollouts"
+        folder.mkdir(parents=True)
+        stored.rename(folder / "000002.parquet")
+        batch_of(walk(0, "ab", True)).write_parquet(folder / "000001.parquet")
+        assert cli.main(["compare", str(tmp_path / "run"), "--estimators", "grpo"]) == 0
+        assert capsys.readouterr().out.startswith("000002.parquet: ")
+        assert cli.main(["compare", str(tmp_path)]) == 2
+        assert "a folder without attempts/*/rollouts/*.parquet" in capsys.readouterr().err
+
     def test_graph_writes_every_format_asked_for(self, stored, tmp_path, capsys):
         files = [tmp_path / f"a.{suffix}" for suffix in ("pdf", "svg", "png", "html", "json")]
         flags = [text for file in files for text in ("--out", str(file))]
