@@ -107,8 +107,8 @@ def check_settings(runs: Runs, apart: Container[str] = ()) -> None:
 
 
 def fingerprints(runs: Runs) -> dict[str, dict[str, Any]]:
-    """What each finished run's benchmark says about its retrieval: entries of the data's record and columns of the
-    evaluations whose names tell of a retrieval engine or a fingerprint. Runs that say nothing are left out."""
+    """What each run's benchmark says about its retrieval: entries of the data's record and columns of evaluations and
+    episodes whose names tell of a retrieval engine or a fingerprint. Runs that say nothing are left out."""
     found: dict[str, dict[str, Any]] = {}
     for run, data in zip(runs.runs["run"], runs.runs["data"], strict=True):
         said = {key: value for key, value in flat(json.loads(data)).items() if _tells_retrieval(key)}
@@ -117,6 +117,10 @@ def fingerprints(runs: Runs) -> dict[str, dict[str, Any]]:
     for column in filter(_tells_retrieval, runs.evaluations.columns):
         for run, value in runs.evaluations[["run", column]].dropna().itertuples(index=False):
             found.setdefault(run, {})[f"evaluation {column}"] = value
+    for column in filter(_tells_retrieval, runs.episodes.columns):
+        named = runs.episodes[["run", column]].dropna().drop_duplicates()
+        for run, value in named[named[column].map(lambda value: isinstance(value, str))].itertuples(index=False):
+            found.setdefault(run, {}).setdefault(f"episodes' {column}", value)
     return found
 
 

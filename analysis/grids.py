@@ -15,8 +15,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class GridCell:
-    """One planned run: its id, the axes that its grid varies (dotted config keys), its row's label if the grid has
-    one."""
+    """One planned run: its id, the config keys that its grid tells (dotted), its row's label if the grid has one."""
 
     run: str
     axes: Mapping[str, Any]
@@ -41,6 +40,7 @@ def read_grid(out: Path, name: str) -> tuple[GridCell, ...] | None:
 
 def _cell(path: Path, number: int, cell: Any) -> GridCell:
     try:
-        return GridCell(cell["id"], dict(cell["axes"]), cell["method"], int(cell["seed"]), cell.get("row"))
+        named = {f"{key}.name": cell[key] for key in ("benchmark", "model") if key in cell}
+        return GridCell(cell["id"], named | cell["axes"], cell["method"], int(cell["seed"]), cell.get("row"))
     except (KeyError, TypeError, ValueError) as error:
         raise RunsError(f"{path}: cell {number} lacks {error}; plan the grid again") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from analysis.spec import ColumnSpec, SpecError
 
 EPISODE_METRICS = {
     "success": ("success", 100.0, "episodes"),
-    "score": ("score", 100.0, "episodes"),
+    "score": ("score", 1.0, "episodes"),
     "turns": ("steps", 1.0, "episodes"),
     "invalid": ("invalid", 100.0, "steps"),
 }
@@ -79,7 +80,9 @@ class Measures:
         kinds = moments[when]
         absent = [kind for kind in column.kinds if kind not in kinds]
         if absent:
-            return Value(None, reason=f"no task of kind {', '.join(absent)} on {name}")
+            why = self._absent_data.get(run, {})
+            reasons = [f"{kind} ({why[kind]})" if kind in why else kind for kind in absent]
+            return Value(None, reason=f"no task of kind {', '.join(reasons)} on {name}")
         tallies = [kinds[kind] for kind in column.kinds] if column.kinds else list(kinds.values())
         episodes = sum(tally.episodes for tally in tallies)
         parts = [tallies] if column.mean == "pooled" else [[tally] for tally in tallies]
@@ -105,6 +108,13 @@ class Measures:
         for (run, name, when, kind), size, row in zip(sums.index, sizes, sums.to_numpy(), strict=True):
             found[run][name][when][kind] = _Tally(int(size), dict(zip(names, row.tolist(), strict=True)))
         return found
+
+    @cached_property
+    def _absent_data(self) -> dict[str, dict[str, str]]:
+        """run -> data set -> why a benchmark has no data of it, as the run's record says."""
+        frame = self._runs.runs
+        records = {run: json.loads(data).get("missing") for run, data in zip(frame["run"], frame["data"], strict=True)}
+        return {run: missing for run, missing in records.items() if isinstance(missing, dict)}
 
     # --- from the log of updates
 

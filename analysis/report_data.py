@@ -43,7 +43,7 @@ def _set(runs: Runs) -> dict[str, Any]:
         "turns": _curves(turns),
         "left_out": left_out,
         "timing": [
-            {"label": name, "color": look["color"], "seconds": means}
+            {"label": name, "color": _ink(look), "seconds": means}
             for (name, means), look in zip(mean_seconds(seconds).items(), looks(names), strict=True)
         ],
         "subtasks": [_subtasks(runs, methods, name) for name in list_names(runs)],
@@ -59,13 +59,19 @@ def _curves(curves: Sequence[Curve]) -> list[dict[str, Any]]:
         found.append(
             {
                 "label": f"{curve.method} (n={curve.seeds}{'' if curve.finished else ', unfinished'})",
-                "color": look["color"],
+                "color": _ink(look),
                 "dash": "" if look["linestyle"] == "-" else " ".join(f"{3 * part:g}" for part in look["linestyle"][1]),
                 "x": {name: _plain(values) for name, values in x.items() if np.isfinite(values).all()},
                 **{name: _plain(getattr(curve, name)[keep]) for name in ("mean", "low", "high")},
             }
         )
     return found
+
+
+def _ink(look: dict[str, Any]) -> str:
+    """A method's color; near black becomes the page's own ink, which a dark page needs."""
+    color = str(look["color"])
+    return "var(--text)" if color == "#262626" else color
 
 
 def _plain(values: np.ndarray) -> list[float]:
@@ -78,7 +84,7 @@ def _subtasks(runs: Runs, methods: pd.Series, name: str) -> dict[str, Any]:
     for (method, array), look in zip(scores.by_method.items(), looks(list(scores.by_method)), strict=True):
         errors = _plain(array.std(axis=0, ddof=1)) if len(array) > 1 else None
         label = f"{method} (n={len(array)})"
-        bars.append({"label": label, "color": look["color"], "values": _plain(array.mean(axis=0)), "errors": errors})
+        bars.append({"label": label, "color": _ink(look), "values": _plain(array.mean(axis=0)), "errors": errors})
     return {"name": name, "kinds": [kind or "all tasks" for kind in scores.kinds], "bars": bars}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.comparable import flat
 from analysis.grids import GridCell
-from analysis.load import Runs
+from analysis.load import Runs, select
 from analysis.spec import Condition, full_key
 
 MISSING = "no run"
@@ -35,6 +35,8 @@ class Candidate:
 
 def candidates(runs: Runs, grid: Sequence[GridCell] | None) -> tuple[Candidate, ...]:
     """All runs; with a grid, its cells only, whether they have a run or not."""
+    if grid is not None:
+        runs = select(runs, [cell.run for cell in grid])
     frame = runs.runs[["run", "seed", "state", "reason"]]
     there = {row.run: row for row in frame.itertuples(index=False)}
     if grid is None:

@@ -24,7 +24,7 @@ from analysis.spec import ColumnSpec, Condition, PanelSpec, RowSpec, TableSpec
 KINDS: Mapping[str, tuple[str, ...]] = {
     "alfworld": ("pick", "look", "clean", "heat", "cool", "pick2"),
     "webshop": ("",),
-    "search_qa": ("nq", "triviaqa", "popqa", "hotpotqa", "2wiki", "musique", "bamboogle"),
+    "search_qa": ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle"),
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "graft": {"gamma": 0.99, "gae_lambda": 0.95, "sinks": "merged", "normalize": True},
@@ -51,7 +51,8 @@ class Episode:
 
 POINTS: Mapping[str, Callable[[Episode], float]] = {  # what an episode adds to the mean that a metric is
     "success": lambda one: 100.0 * one.success,
-    "score": lambda one: 100.0 * one.score,
+    "score": lambda one: 10.0 * one.success,
+    "episode.task_score": lambda one: one.score,
     "turns": lambda one: float(one.steps),
 }
 
@@ -173,8 +174,8 @@ def _write_evaluation(
     }  # fmt: skip
     rows = [
         {
-            "task": f"task-{number:04d}", "kind": one.kind, "repeat": 0, "success": one.success, "score": one.score,
-            "steps": one.steps, "format_invalid": 0, "inadmissible": 1,
+            "task": f"task-{number:04d}", "kind": one.kind, "repeat": 0, "success": one.success,
+            "score": 10.0 * one.success, "task_score": one.score, "steps": one.steps, "format_invalid": 0, "inadmissible": 1,
         }
         for number, one in enumerate(episodes)
     ]  # fmt: skip
@@ -267,7 +268,9 @@ def _value(spec: TableSpec, run: SyntheticRun, column: ColumnSpec) -> float:
     kinds = column.kinds or tuple(dict.fromkeys(one.kind for one in episodes))
     chosen = [[one for one in episodes if one.kind == kind] for kind in kinds]
     parts = chosen if column.mean == "macro" else [[one for part in chosen for one in part]]
-    return statistics.fmean(statistics.fmean(POINTS[column.metric](one) for one in part) for part in parts)
+    return statistics.fmean(
+        statistics.fmean(column.scale * POINTS[column.metric](one) for one in part) for part in parts
+    )
 
 
 def _when(run: SyntheticRun, name: str, when: str) -> str:

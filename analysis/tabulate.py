@@ -155,17 +155,17 @@ def _chosen(row: RowSpec, group: _Group, spec: TableSpec, found: Sequence[Candid
     labels = {other.label for other in spec.rows}
     name = group.columns[0].benchmark
     benchmark = {} if name is None else {"benchmark.name": name}
-    return [
-        one
-        for one in found
-        if meets(one, group.panel.where, group.columns[0].where, benchmark) and _in_row(one, row, labels)
-    ]
+    fitting = [one for one in found if meets(one, group.panel.where, group.columns[0].where, benchmark)]
+    return list({one.run: one for one in fitting if _in_row(one, row, labels)}.values())
 
 
 def _in_row(one: Candidate, row: RowSpec, labels: set[str]) -> bool:
-    """The grid's own label decides where it names a row of this table; the conditions of the row otherwise."""
-    if one.row in labels:
-        return one.row == row.label
+    """The grid's label names a row; beyond that, a run belongs to each row whose conditions it meets (one run may be
+    the default of two sweeps), a missing one to no other row than its label's."""
+    if one.row == row.label:
+        return True
+    if one.row in labels and not one.known:
+        return False
     return any(meets(one, condition) for condition in row.where or ())
 
 
