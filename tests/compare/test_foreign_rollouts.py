@@ -9,7 +9,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from algorithms import RolloutBatch, RolloutError, estimate
-from analysis.foreign import FORMATS, ColumnMap, column_map, read_rollouts, to_batch
+from analysis.foreign import FORMATS, column_map, read_rollouts
+from analysis.foreign_records import ColumnMap, to_batch
 from sweeps import cli
 
 
