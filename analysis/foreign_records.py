@@ -13,7 +13,7 @@ A map says
                     above this (default 0)
 
 Lines of a trajectory may stand anywhere; without `step` they count in the order of the file. `keep` drops lines where
-it is false (verl-agent pads batches with copies). Without `next_state` a step leads to the state of the next one. What
+it is false, and equal lines of one `step` count once: verl-agent fills batches with copies. Without `next_state` a step leads to the state of the next one. What
 these logs do not hold is the state after the last step: it becomes one of two nodes, solved and not solved. Without
 `reward` the last step of a solved trajectory gets the success reward.
 """
@@ -95,10 +95,23 @@ def to_batch(records: list[dict[str, Any]], mapping: ColumnMap) -> RolloutBatch:
         raise RolloutError("no step is left; look at `keep` and at the messages")
     columns: dict[str, list[Any]] = defaultdict(list)
     for steps in trajectories.values():
-        _add(columns, sorted(steps, key=lambda step: step.place), mapping)
+        _add(columns, _in_order(steps), mapping)
     if None in columns["task"]:
         del columns["task"]
     return RolloutBatch.from_columns(success_reward=float(mapping.success_reward), **columns)
+
+
+def _in_order(steps: list[_Step]) -> list[_Step]:
+    """One trajectory's steps in time, copies of a step (which trainers make to fill a batch) taken once."""
+    kept: list[_Step] = []
+    for step in sorted(steps, key=lambda step: step.place):
+        if kept and kept[-1].place == step.place:
+            if kept[-1] == step:
+                continue
+            where = f"trajectory {step.trajectory!r} of group {step.group!r}"
+            raise RolloutError(f"{where} has two different records of its step {step.place:g}; map `step`, or drop it")
+        kept.append(step)
+    return kept
 
 
 def _add(columns: dict[str, list[Any]], steps: list[_Step], mapping: ColumnMap) -> None:

@@ -73,6 +73,13 @@ class TestVerlAgent:
         batch = read_rollouts(lines(tmp_path / "a.jsonl", records))
         assert columns_of(batch, "step", "state", "success") == [(0, "a", True), (1, "b", True)]
 
+    def test_copies_of_a_step_count_once_and_contradictions_are_refused(self, tmp_path):
+        first, second = (verl_line("u", "t", state, "x", 0.0, turn_idx=i) for i, state in enumerate("ab"))
+        batch = read_rollouts(lines(tmp_path / "a.jsonl", [second, first, second, first]))
+        assert columns_of(batch, "step", "state") == [(0, "a"), (1, "b")]
+        with pytest.raises(RolloutError, match="'t' of group 'u' has two different records of its step 1"):
+            read_rollouts(lines(tmp_path / "b.jsonl", [first, second, {**second, "anchor_obs": "c"}]))
+
     def test_success_goes_before_score_and_rewards(self, tmp_path):
         records = [verl_line("u", "t", "a", "x", 3.0, won=False, episode_rewards=3.0)]
         assert not read_rollouts(lines(tmp_path / "a.jsonl", records)).column("success").any()
