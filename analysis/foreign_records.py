@@ -13,9 +13,9 @@ A map says
                     above this (default 0)
 
 Lines of a trajectory may stand anywhere; without `step` they count in the order of the file. `keep` drops lines where
-it is false, and equal lines of one `step` count once: verl-agent fills batches with copies. Without `next_state` a step leads to the state of the next one. What
-these logs do not hold is the state after the last step: it becomes one of two nodes, solved and not solved. Without
-`reward` the last step of a solved trajectory gets the success reward.
+it is false, and equal lines of one `step` count once: verl-agent fills batches with copies. Without `next_state` a step
+leads to the state of the next one. What these logs do not hold is the state after the last step: it becomes one of two
+nodes, solved and not solved. Without `reward` the last step of a solved trajectory gets the success reward.
 """
 
 from __future__ import annotations
