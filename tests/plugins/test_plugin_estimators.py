@@ -116,27 +116,29 @@ def slow_salt(rows):
     return result
 
 
-def slow_rtmc(rows, first_visit=True, prior=0.0):
+def slow_rtmc(rows, first_visit=True, prior=0.0, normalize=False):
     result = [0.0] * len(rows)
     for members in groups_of(rows):
         walks = walks_of(rows, members)
-        returns = step_returns(rows, walks)
+        returns = step_returns(rows, walks, 0.99)
         of_state, of_choice = defaultdict(list), defaultdict(list)
         for walk in walks:
-            states, choices = set(), set()
+            taken = set()
             for i in walk:
-                state, choice = rows[i]["state"], (rows[i]["state"], rows[i]["action"])
-                if state not in states or not first_visit:
-                    of_state[state].append(returns[i])
-                if choice not in choices or not first_visit:
+                choice = (rows[i]["state"], rows[i]["action"])
+                if choice not in taken or not first_visit:
+                    of_state[choice[0]].append(returns[i])
                     of_choice[choice].append(returns[i])
-                states.add(state)
-                choices.add(choice)
-        root = sum(returns[walk[0]] for walk in walks) / len(walks)
+                taken.add(choice)
+        mean_outcome = sum(10.0 * rows[walk[0]]["success"] for walk in walks) / len(walks)
         for i in members:
-            seen, taken = of_state[rows[i]["state"]], of_choice[rows[i]["state"], rows[i]["action"]]
-            baseline = (sum(seen) + prior * root) / (len(seen) + prior)
-            result[i] = sum(taken) / len(taken) - baseline
+            seen, followed = of_state[rows[i]["state"]], of_choice[rows[i]["state"], rows[i]["action"]]
+            baseline = (sum(seen) + prior * mean_outcome) / (len(seen) + prior)
+            result[i] = sum(followed) / len(followed) - baseline
+        spread = np.std([result[i] for i in members])
+        if normalize and spread > 1e-8:
+            for i in members:
+                result[i] /= spread
     return result
 
 
@@ -170,6 +172,7 @@ CASES = [
     ("rloo", slow_rloo, {}),
     ("salt", slow_salt, {}),
     ("rtmc", slow_rtmc, {}),
+    ("rtmc", slow_rtmc, {"prior": 2.0, "normalize": True}),
     ("rtmc", slow_rtmc, {"first_visit": False, "prior": 3.0}),
     ("hgpo", slow_hgpo, {}),
     ("hgpo", slow_hgpo, {"history": 0}),
@@ -216,7 +219,7 @@ class TestExamples:
         np.testing.assert_allclose(advantages("salt", rows), advantages("grpo", rows))
 
     def test_rtmc_is_the_mean_of_the_action_less_that_of_the_state(self):
-        g = 0.95
+        g = 0.99
         of_a, of_b = (10 * g + 0 + 0) / 3, 10 / 2
         to_b = (10 * g + 0) / 2 - of_a
         expected = [to_b, 10 - of_b, to_b, -of_b, -of_a]
@@ -224,8 +227,11 @@ class TestExamples:
 
     def test_rtmc_counts_a_trajectory_once(self):
         rows = episode(0, "aab", True, actions=["x", "y"]) + episode(1, "ab", False, actions=["y"])
-        # First visits of a: 9.5 and 0; of (a, x): 9.5; of (a, y): 10 and 0.
-        np.testing.assert_allclose(advantages("rtmc", rows), [9.5 - 4.75, 5 - 4.75, 5 - 4.75])
+        # First visits of (a, x): 9.9; of (a, y): 10 and 0; of a: all three.
+        of_a = (9.9 + 10 + 0) / 3
+        np.testing.assert_allclose(advantages("rtmc", rows), [9.9 - of_a, 5 - of_a, 5 - of_a])
+        looped = episode(0, "aaa", True, actions="xx")
+        assert not advantages("rtmc", looped).any()  # the second x is no visit of its own
 
     def test_without_earlier_states_hgpo_is_the_step_term_of_gigpo(self):
         rows = random_rows(7)
