@@ -13,10 +13,11 @@ import regex
 
 from benchmarks.webshop.porter import stem
 
-STOP_WORDS = frozenset(
+_STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-    "to was will with".split()
+    "to was will with"
 )
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 _LONGEST = 255  # Lucene cuts longer words into pieces
 _POSSESSIVES = ("'s", "’s", "＇s", "'S", "’S", "＇S")
 

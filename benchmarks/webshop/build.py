@@ -152,7 +152,7 @@ class _Builder:
         self._side.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
         self._writer = PostingsWriter(folder)
         self._hash = hashlib.sha256(f"{FORMAT} {tagger.name}".encode())
-        self._asins: list[str] = []
+        self._products = 0
         self._goals = {"human": 0, "synthetic": 0}
         self._without_attributes = 0
 
@@ -201,14 +201,15 @@ class _Builder:
             try:
                 product = product_rows.clean(row, extra.get("attributes"), nouns)
             except (AttributeError, KeyError, TypeError) as error:
-                raise BuildError(f"{self._sources.products}: product {row['asin']} cannot be read ({error!r})") from None
+                source = self._sources.products
+                raise BuildError(f"{source}: product {row['asin']} cannot be read ({error!r})") from None
             self._add_product(product, extra)
         if self._progress is not None:
-            self._progress(len(self._asins))
+            self._progress(self._products)
 
     def _add_product(self, product: Product, extra: Mapping[str, Any]) -> None:
-        position, data = len(self._asins), product.pack()
-        self._asins.append(product.asin)
+        position, data = self._products, product.pack()
+        self._products += 1
         self._hash.update(data)
         self._database.execute(
             "INSERT INTO products VALUES (?, ?, ?, ?, ?)",
@@ -247,15 +248,16 @@ class _Builder:
         self._goals[kind] += 1
 
     def _finish(self, name: str | None) -> dict[str, Any]:
-        if not self._asins:
+        if not self._products:
             raise BuildError(f"{self._sources.products}: holds no product")
-        if self._without_attributes == len(self._asins):
+        if self._without_attributes == self._products:
             raise BuildError(
                 f"{self._sources.attributes}: knows none of the products of {self._sources.products}; "
                 "give the ins file that belongs to it"
             )
         stamp = self._hash.hexdigest()
-        self._writer.write(self._folder / POSTINGS, stamp, self._asins)
+        by_asin = self._database.execute("SELECT position FROM products ORDER BY asin")
+        self._writer.write(self._folder / POSTINGS, stamp, (position for (position,) in by_asin))
         self._database.executemany("INSERT INTO terms VALUES (?, ?, ?)", self._writer.entries())
         self._database.executescript(
             "CREATE INDEX by_category ON products (category); CREATE INDEX by_query ON products (query);"
@@ -270,9 +272,9 @@ class _Builder:
     def _manifest(self, stamp: str, name: str | None) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "name": name or f"{len(self._asins)}-{stamp[:8]}",
+            "name": name or f"{self._products}-{stamp[:8]}",
             "stamp": stamp,
-            "products": len(self._asins),
+            "products": self._products,
             "without_attributes": self._without_attributes,
             "goals": self._goals,
             "tagger": self._tagger.name,

@@ -20,9 +20,7 @@ class Episode:
     results) and `observation+admissible`.
     """
 
-    def __init__(
-        self, task_id: str, goal: Mapping[str, Any], shop: Shop, price_of: PriceOf, options: Options
-    ) -> None:
+    def __init__(self, task_id: str, goal: Mapping[str, Any], shop: Shop, price_of: PriceOf, options: Options) -> None:
         self.task_id, self._options = task_id, options
         self.session = Session(shop, goal, price_of, options.show_attributes, task_id)
         self.purchases = self.noops = self.searches = 0

@@ -172,4 +172,3 @@ def _base36(number: int) -> str:
         number, rest = divmod(number, 36)
         digits = (string.digits + string.ascii_uppercase)[rest] + digits
     return digits
-

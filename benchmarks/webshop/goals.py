@@ -1,8 +1,8 @@
 """Goals: what an episode asks for, their order, prices and bounds, and the splits.
 
-    fixed       the published order (shuffle with seed 233); prices and bounds depend on the product and goal alone
-    official    the same order; prices and bounds from one seeded stream, drawn as the original draws them
-    verl_agent  the verl-agent family's: every worker shuffles by a seed of its own; train and test overlap
+- fixed: the published order (shuffle with seed 233); prices and bounds depend on the product and goal alone
+- official: the same order; prices and bounds from one seeded stream, drawn as the original draws them
+- verl_agent: the verl-agent family's, where every worker shuffles by a seed of its own; train and test overlap
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -182,14 +181,6 @@ def _price_clause(bound: float | None) -> str:
     return "" if bound is None else f", and price lower than {bound:.2f} dollars"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A place in a split: the goal's index in its list, and the id of the task."""
-
-    index: int
-    id: str
-
-
 def goal_id(goal: Goal) -> str:
     """Stable over machines and modes: ASIN, number of the source, variant."""
     return f"{goal['asin']}/{goal['number']}/{goal['variant']}"
@@ -233,8 +224,3 @@ def worker_places(goals: GoalList, split: str, seed: int) -> list[int]:
         for _ in range(RESETS[split])
         for worker, place in enumerate(rng.choice(pool, size=workers, replace=False).tolist())
     ]
-
-
-def numbered(goals: Sequence[Goal], name: Callable[[int], str] | None = None) -> list[str]:
-    """Ids of tasks; `name(place)` goes in front where a goal may come twice."""
-    return [(f"{name(place)}/" if name else "") + goal_id(goal) for place, goal in enumerate(goals)]

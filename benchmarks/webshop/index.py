@@ -81,44 +81,40 @@ class Index:
         counts = Counter(analyzer.terms(query))
         if len(counts) > MOST_CLAUSES:
             raise TooManyTerms(f"a query of {len(counts)} different terms")
-        found = [self._scored(entry, count) for term, count in counts.items() if (entry := self._lookup(term))]
+        found = [(entry, count) for term, count in counts.items() if (entry := self._lookup(term))]
         if not found:
             return []
-        return self._best(found, most)
-
-    def _scored(self, entry: Entry, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(documents, scores) of one term."""
-        start, number = entry
-        idf = np.float32(math.log(1 + (self._filled - number + 0.5) / (number + 0.5)))
-        weight = np.float32(count) * idf
-        return self._docs[start : start + number], weight - weight / self._denominators[start : start + number]
-
-    def _best(self, found: list[tuple[np.ndarray, np.ndarray]], most: int) -> list[tuple[int, float]]:
-        if len(found) == 1:
-            candidates, scores = found[0]
-        else:
-            candidates = np.concatenate([documents for documents, _ in found])
-            with self._lock:
-                totals = self._totals
-                for documents, values in found:
-                    totals[documents] += values
-                scores = totals[candidates].astype(np.float32)
-                totals[candidates] = 0.0
-        if len(scores) > 4 * most:  # every document comes at most once a term
-            floor = _floor(scores, most * len(found))
-            kept = scores >= floor
-            candidates, scores = candidates[kept], scores[kept]
-        candidates, first = np.unique(candidates, return_index=True)
-        scores = scores[first]
+        few = sum(number for (_, number), _ in found) < self.documents // 4
+        with self._lock:
+            candidates, scores = self._sum_of_few(found) if few else self._sum_of_many(found, most)
         order = np.lexsort((self._rank[candidates], -scores))[:most]
         return list(zip(candidates[order].tolist(), scores[order].tolist(), strict=True))
 
+    def _add(self, entry: Entry, count: int) -> np.ndarray:
+        """Add one term's scores to the totals; returns its documents."""
+        start, number = entry
+        idf = np.float32(math.log(1 + (self._filled - number + 0.5) / (number + 0.5)))
+        weight = np.float32(count) * idf
+        documents = self._docs[start : start + number]
+        self._totals[documents] += weight - weight / self._denominators[start : start + number]
+        return documents
 
-def _floor(scores: np.ndarray, most: int) -> Any:
-    """A score that at least `most` entries reach."""
-    if most >= len(scores):
-        return scores.min()
-    return np.partition(scores, len(scores) - most)[len(scores) - most]
+    def _sum_of_few(self, found: list[tuple[Entry, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """(documents, scores) of all that match, without touching the others."""
+        candidates = np.unique(np.concatenate([self._add(entry, count) for entry, count in found]))
+        scores = self._totals[candidates].astype(np.float32)
+        self._totals[candidates] = 0.0
+        return candidates, scores
+
+    def _sum_of_many(self, found: list[tuple[Entry, int]], most: int) -> tuple[np.ndarray, np.ndarray]:
+        """(documents, scores) of those that may be among the best, with memory for one number a document."""
+        for entry, count in found:
+            self._add(entry, count)
+        scores = self._totals.astype(np.float32)
+        self._totals.fill(0.0)
+        floor = np.partition(scores, -most)[-most] if most < len(scores) else np.float32(0)
+        candidates = np.flatnonzero(scores >= floor if floor > 0 else scores > 0)
+        return candidates, scores[candidates]
 
 
 def _map(path: Path, kind: Any, offset: int, count: int) -> np.ndarray:

@@ -23,10 +23,11 @@ BUTTONS = {
 }  # fmt: skip
 _PRICE = re.compile(r",? and price lower than [\d.]+ dollars$")
 _WORD = re.compile(r"[^\s,;:!?\"()\[\]]+")
-FILLERS = frozenset(
+_FILLERS = (
     "i im i'm i'd am a an the it its is are be to for of in on and or that which with me you my some any need want "
-    "looking look like would could can find buy get should have has please one that's wanting am also must new".split()
+    "looking look like would could can find buy get should have has please one that's wanting am also must new"
 )
+FILLERS = frozenset(_FILLERS.split())
 
 
 def commands(page: Page, instruction: str) -> dict[str, str]:

@@ -144,9 +144,13 @@ def _pick(items: list[str], observation: Observation) -> str:
     fresh = [number for number, words in enumerate(rated, start=1) if "seen" not in words]
     if not fresh:
         return "next" if rated and "next" in observation.admissible else "back"
-    prices = ("over", "range", "ok")
-    best = max(fresh, key=lambda n: (max(prices.index(w) for w in rated[n - 1] if w in prices), int(rated[n - 1][0]), -n))
-    return f"open {best}"
+
+    def worth(number: int) -> tuple[int, int, int]:
+        words = rated[number - 1]
+        price = next(rank for rank, word in enumerate(("over", "range", "ok")) if word in words)
+        return price, int(words[0]), -number
+
+    return f"open {max(fresh, key=worth)}"
 
 
 def _choose(options: list[str], observation: Observation) -> str:

@@ -7,6 +7,8 @@ differs, and other stems mean other search results.
 
 from __future__ import annotations
 
+import itertools
+
 _STEP_2 = (
     ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"),
     ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"),
@@ -36,7 +38,7 @@ def stem(word: str) -> str:
 
 
 def _plurals(word: str) -> str:
-    if word.endswith("sses") or word.endswith("ies"):
+    if word.endswith(("sses", "ies")):
         return word[:-2]
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
@@ -101,7 +103,7 @@ def _consonants(word: str) -> list[bool]:
 def _measure(word: str) -> int:
     """How many times a vowel is followed by a consonant: m of [C](VC)^m[V]."""
     flags = _consonants(word)
-    return sum(not before and after for before, after in zip(flags, flags[1:], strict=False))
+    return sum(not before and after for before, after in itertools.pairwise(flags))
 
 
 def _has_vowel(word: str) -> bool:

@@ -6,8 +6,9 @@ its places in the final file. Memory holds the vocabulary and one run.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,9 @@ class PostingsWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numbers: dict[str, int] = {}
-        self._frequencies: list[int] = []
-        self._lengths: list[int] = []
-        self._terms: list[int] = []
-        self._documents: list[int] = []
-        self._counts: list[int] = []
+        self._frequencies = array("i")
+        self._lengths = array("i")
+        self._terms, self._documents, self._counts = array("i"), array("i"), array("i")
         self._runs: list[Path] = []
 
     def add(self, text: str) -> None:
@@ -57,7 +56,7 @@ class PostingsWriter:
         path = self._folder / f"run-{len(self._runs)}.npy"
         np.save(path, run[np.argsort(run["term"], kind="stable")])
         self._runs.append(path)
-        self._terms, self._documents, self._counts = [], [], []
+        self._terms, self._documents, self._counts = array("i"), array("i"), array("i")
 
     def entries(self) -> Iterator[tuple[str, int, int]]:
         """(term, first posting, number of postings) of every term."""
@@ -66,14 +65,14 @@ class PostingsWriter:
             yield term, first, number
             first += number
 
-    def write(self, path: Path, stamp: str, asins: Sequence[str]) -> None:
-        """The postings file of all documents, whose ASINs break ties."""
+    def write(self, path: Path, stamp: str, by_asin: Iterable[int]) -> None:
+        """The postings file of all documents; `by_asin` lists them in the order that breaks ties."""
         self._flush()
         documents, postings = len(self._lengths), int(sum(self._frequencies))
         filled = sum(length > 0 for length in self._lengths)
         with path.open("wb") as file:
             file.write(header(stamp, documents, postings, filled))
-            file.write(_ranks(asins).tobytes())
+            file.write(_ranks(by_asin, documents).tobytes())
             file.truncate(HEADER + 4 * documents + 8 * postings)
         if postings:
             self._scatter(path, documents, postings, filled)
@@ -81,7 +80,7 @@ class PostingsWriter:
             run.unlink()
 
     def _scatter(self, path: Path, documents: int, postings: int, filled: int) -> None:
-        places = np.cumsum([0, *self._frequencies[:-1]], dtype=np.int64)
+        places = np.cumsum(np.concatenate([[0], self._frequencies[:-1]]), dtype=np.int64)
         norms = self._norms(filled)
         start = HEADER + 4 * documents
         numbers = np.memmap(path, dtype=np.int32, mode="r+", offset=start, shape=(postings,))
@@ -102,12 +101,11 @@ class PostingsWriter:
         """1 / (k1 (1 - b + b dl / avgdl)) of each document, in Lucene's float32 steps."""
         one, k1, b = np.float32(1), np.float32(K1), np.float32(B)
         average = np.float32(sum(self._lengths) / filled)
-        lengths = np.array([coded_length(length) for length in self._lengths], dtype=np.float32)
+        lengths = np.fromiter(map(coded_length, self._lengths), dtype=np.float32, count=len(self._lengths))
         return one / (k1 * ((one - b) + b * lengths / average))
 
 
-def _ranks(asins: Sequence[str]) -> np.ndarray:
-    order = sorted(range(len(asins)), key=asins.__getitem__)
-    ranks = np.empty(len(asins), dtype=np.int32)
-    ranks[order] = np.arange(len(asins), dtype=np.int32)
+def _ranks(order: Iterable[int], count: int) -> np.ndarray:
+    ranks = np.empty(count, dtype=np.int32)
+    ranks[np.fromiter(order, dtype=np.int32, count=count)] = np.arange(count, dtype=np.int32)
     return ranks

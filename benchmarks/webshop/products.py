@@ -114,7 +114,8 @@ def _options(raw: Any) -> dict[str, list[str]]:
     options: dict[str, list[str]] = {}
     for name, contents in (raw or {}).items():
         if contents is not None:
-            options[name.lower()] = [_text(content["value"]).strip().replace("/", " | ").lower() for content in contents]
+            values = (_text(content["value"]) for content in contents)
+            options[name.lower()] = [value.strip().replace("/", " | ").lower() for value in values]
     return options
 
 

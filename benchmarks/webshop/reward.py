@@ -15,16 +15,17 @@ from benchmarks.webshop.products import Product
 
 THRESHOLD = 85  # a similarity in percent has to be above it
 # The order decides: the first color that is part of a text stands for it (WebShop, MIT, Princeton NLP).
-COLORS = tuple(
-    "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo "
-    "caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal "
-    "dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo "
-    "ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor "
-    "mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand "
-    "sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut "
-    "wheat white wine yellow".split()
+_COLORS = (
+    "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "
+    "camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry "
+    "cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green "
+    "grey heather indigo ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot "
+    "midnight mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple "
+    "rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan "
+    "taupe teal tiger turquoise violet walnut wheat white wine yellow"
 )
-_LATIN = {code: None for code in range(0x80, 0x100)}  # what the original's fuzzy matching deletes first
+COLORS = tuple(_COLORS.split())
+_LATIN = dict.fromkeys(range(0x80, 0x100))  # what the original's fuzzy matching deletes first
 
 Option = str | tuple[str, str]
 

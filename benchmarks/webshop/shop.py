@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.webshop import analyzer
-from benchmarks.webshop.index import B, K1, TooManyTerms
+from benchmarks.webshop.index import K1, B, TooManyTerms
 from benchmarks.webshop.products import Product
 from benchmarks.webshop.store import Store
 

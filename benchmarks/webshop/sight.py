@@ -57,15 +57,11 @@ def _results(session: Session, memory: Memory) -> dict[str, str]:
     shown = [session.shop.product(p) for p in state.hits[(state.number - 1) * PAGE : state.number * PAGE]]
     hits = [len(memory.found[product.asin]) for product in shown]
     best = max(hits, default=0)
-    items = (
-        " ".join([_number(count), *(["top"] if count == best else []), _price(session, product), *_seen(state, product)])
-        for count, product in zip(hits, shown, strict=True)
-    )
+    items = []
+    for count, product in zip(hits, shown, strict=True):
+        words = [_number(count), *(["top"] if count == best else []), _price(session, product)]
+        items.append(" ".join([*words, "seen"] if product.asin in state.visited else words))
     return {"items": ",".join(items), "pages": _number(-(-len(state.hits) // PAGE))}
-
-
-def _seen(state: object, product: Product) -> list[str]:
-    return ["seen"] if product.asin in getattr(state, "visited", ()) else []
 
 
 def _item(session: Session, product: Product, memory: Memory) -> dict[str, str]:

@@ -109,16 +109,17 @@ class Store:
         """Positions of all products of a `category` or `query`, in order."""
         if column not in ("category", "query"):
             raise ValueError(f"products cannot be listed by {column!r}")
-        return [row[0] for row in self._all(f"SELECT position FROM products WHERE {column} = ? ORDER BY position", value)]
+        rows = self._all(f"SELECT position FROM products WHERE {column} = ? ORDER BY position", value)
+        return [row[0] for row in rows]
 
     def products(self) -> Iterator[Product]:
         """All products in order, from the disk."""
         for (data,) in self._connection.execute("SELECT data FROM products ORDER BY position"):
             yield Product.unpack(data)
 
-    def ranges(self) -> list[tuple[int, float, float]]:
+    def ranges(self) -> Iterator[tuple[int, float, float]]:
         """(position, low, high) of every product whose price is a range, in order."""
-        return self._all("SELECT position, low, high FROM ranges ORDER BY position")
+        yield from self._connection.execute("SELECT position, low, high FROM ranges ORDER BY position")
 
     def goal_sources(self, kind: str) -> list[GoalSource]:
         """Sources of "human" or "synthetic" goals, in the catalogue's order."""
@@ -155,14 +156,13 @@ class Store:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
+    way_out = f"build it with `creditbench data webshop build FILES --out {folder}`"
     if not folder.is_dir():
-        raise StoreError(f"{folder}: no such folder; build it with `creditbench data webshop build FILES --out {folder}`")
+        raise StoreError(f"{folder}: no such folder; {way_out}")
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise StoreError(
-            f"{folder}: not a built WebShop catalogue; build one with `creditbench data webshop build FILES --out {folder}`"
-        ) from None
+        raise StoreError(f"{folder}: not a built WebShop catalogue; {way_out}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "stamp" not in manifest:
         raise StoreError(f"{folder}: a catalogue of another version; build it again")
     if not (folder / CATALOGUE).is_file():

@@ -10,13 +10,14 @@ from typing import Any
 from benchmarks.base import EnvironmentPool, ParsedAction, StepView, Task, TaskSet
 from benchmarks.webshop import compact, default, goals, oracle, protocol, shop
 from benchmarks.webshop.episode import Episode
+from benchmarks.webshop.goals import Goal
 from benchmarks.webshop.options import Options
 from benchmarks.webshop.pool import Pool
 from benchmarks.webshop.store import Store
 
 LEAKS = (
-    "goals=verl_agent repeats published runs: every worker shuffles the goals for itself, so test goals are trained on; "
-    "use goals=fixed for results of your own"
+    "goals=verl_agent repeats published runs: every worker shuffles the goals for itself, so that test goals are "
+    "trained on; use goals=fixed for results of your own"
 )
 
 
@@ -88,7 +89,7 @@ class WebShop:
         tasks = tuple(self._task(split, offset + number, goal) for number, goal in enumerate(chosen))
         return TaskSet(self.label, split, tasks, tuple(goals.digest(goal) for goal in chosen))
 
-    def _task(self, split: str, place: int, goal: goals.Goal) -> Task:
+    def _task(self, split: str, place: int, goal: Goal) -> Task:
         name = goals.goal_id(goal)
         if self.options.goals == "verl_agent":  # a goal may come twice
             reset, worker = divmod(place, goals.WORKERS[split])

@@ -15,15 +15,16 @@ from typing import Any, Protocol
 DEFAULT = "rules"
 _KINDS = ("NOUN", "PROPN")
 _WORD = re.compile(r"[^\W\d_]+(?:[-’'][^\W\d_]+)*")
-_OTHERS = frozenset(
+_OTHER_WORDS = (
     "a an and at by for from in into of off on or over per the this to up with without your our you we it its that "
     "is are be can not no all any each very more most extra ultra super new best great good perfect nice free real "
     "easy big small large medium long short slim wide tall mini high low heavy light soft hard thick thin warm cool "
     "cold hot dry wet fresh clean pure natural organic raw whole black white red blue green yellow pink purple brown "
     "gray grey orange beige dark bright solid classic modern vintage casual formal daily portable wireless digital "
     "electric automatic manual adjustable removable reusable disposable durable flexible foldable compact lightweight "
-    "waterproof stainless multi double single dual full half made set includes fits ready quick fast slow".split()
+    "waterproof stainless multi double single dual full half made set includes fits ready quick fast slow"
 )
+_OTHERS = frozenset(_OTHER_WORDS.split())
 _ENDINGS = ("able", "ible", "less", "ful", "ous", "ive", "ly", "ed", "ish", "est")
 
 

@@ -30,7 +30,7 @@ def _add_build(verbs: Any) -> None:
         help="items_shuffle.json, items_ins_v2.json and items_human_ins.json, in any order and under any name",
     )  # fmt: skip
     build.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the catalogue's folder, a new one")
-    build.add_argument("--products", type=int, metavar="N", help="only the first N rows (as the original's num_products)")
+    build.add_argument("--products", type=int, metavar="N", help="only the first N rows, like num_products")
     build.add_argument("--name", help="name of the catalogue in results (default: number of products and hash)")
     build.add_argument(
         "--tagger", default="rules", metavar="TAGGER",
@@ -86,7 +86,8 @@ def _report(arguments: argparse.Namespace) -> int:
         audits = [benchmark.audit(split) for split in arguments.splits or benchmark.splits()]
     except ValueError as error:
         raise UsageError(str(error)) from None
-    print(f"{record['label']}: {record['products']} products, nouns by {record['tagger']}, stamp {record['stamp'][:16]}")
+    stamp = record["stamp"][:16]
+    print(f"{record['label']}: {record['products']} products, nouns by {record['tagger']}, stamp {stamp}")
     if "warning" in record:
         print(f"warning: {record['warning']}")
     for audit in audits:

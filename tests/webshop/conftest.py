@@ -50,7 +50,7 @@ def ordered_goals(original_goals: dict[str, GoalList]) -> dict[str, list[Goal]]:
     return {kind: [found.goal(index) for index in found.order()] for kind, found in original_goals.items()}
 
 
-@pytest.fixture()
+@pytest.fixture
 def rows() -> Callable[..., list[dict[str, Any]]]:
     """Rows of small made-up products."""
 
@@ -74,7 +74,7 @@ def rows() -> Callable[..., list[dict[str, Any]]]:
     return make
 
 
-@pytest.fixture()
+@pytest.fixture
 def files(tmp_path: Path) -> Callable[..., list[Path]]:
     """The two files that a catalogue needs, written from rows."""
 

@@ -161,7 +161,7 @@ def test_goals_without_a_bound_say_nothing_of_the_price(
 
 def test_a_catalogue_without_human_goals(tmp_path: Path, rows: Callable[..., Any], files: Callable[..., Any]) -> None:
     build(files(rows(5)), tmp_path / "store")
-    with pytest.raises(ValueError, match="0 human goals.*goal_kind=synthetic"):
+    with pytest.raises(ValueError, match=r"0 human goals.*goal_kind=synthetic"):
         make(data=str(tmp_path / "store")).task_set("train")
     assert len(make(data=str(tmp_path / "store"), goal_kind="synthetic").task_set("train")) == 3
 

@@ -32,7 +32,9 @@ def _session(record: dict[str, Any], stores: dict[str, Store], goals: dict[str, 
 
 
 @pytest.mark.parametrize("record", SESSIONS, ids=[record["name"] for record in SESSIONS])
-def test_session(record: dict[str, Any], original_stores: dict[str, Store], original_goals: dict[str, GoalList]) -> None:
+def test_session(
+    record: dict[str, Any], original_stores: dict[str, Store], original_goals: dict[str, GoalList]
+) -> None:
     session = _session(record, original_stores, original_goals, legacy=True)
     rich = record["config"]["observation_mode"] == "text_rich"
     assert session.text(rich) == record["initial"]["observation"]
