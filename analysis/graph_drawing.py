@@ -32,6 +32,7 @@ _RC: dict[Any, Any] = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt
 _ACROSS, _DOWN = 1.75, 1.05  # inches between layers and within one
 _MARGIN = 0.9
 _HEAD, _FOOT = 0.35, 0.75  # inches above and below the graph
+_PIXELS = 10_000  # longest side of a PNG
 _LARGEST = 120.0  # inches; a larger picture is scaled down
 _ALL_LABELS = 60  # edges up to which every action is written; beyond, those of the highlighted trajectory
 _RADIUS = 0.115  # of a node, in inches
@@ -312,13 +313,17 @@ def _title(view: GraphView, highlight: int | str | None) -> str:
     return _shown("; ".join(parts))
 
 
+def _dpi(figure: Figure) -> float:
+    return float(min(180.0, _PIXELS / max(figure.get_size_inches())))
+
+
 def _save(figure: Figure, target: Path, suffix: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for it
-            figure.savefig(temporary, format=suffix, metadata=_NO_DATES[suffix], dpi=180 if suffix == "png" else None)
+            figure.savefig(temporary, format=suffix, metadata=_NO_DATES[suffix], dpi=_dpi(figure))
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
