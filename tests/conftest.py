@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 
-
 # Before any numerical library is imported; worker processes inherit it.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
