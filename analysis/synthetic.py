@@ -175,7 +175,8 @@ def _write_evaluation(
     rows = [
         {
             "task": f"task-{number:04d}", "kind": one.kind, "repeat": 0, "success": one.success,
-            "score": 10.0 * one.success, "task_score": one.score, "steps": one.steps, "format_invalid": 0, "inadmissible": 1,
+            "score": 10.0 * one.success, "task_score": one.score, "steps": one.steps,
+            "format_invalid": 0, "inadmissible": 1,
         }
         for number, one in enumerate(episodes)
     ]  # fmt: skip
