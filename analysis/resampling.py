@@ -91,7 +91,7 @@ def improvement(first: np.ndarray, second: np.ndarray) -> float:
         first, second: [seeds, tasks]; the tasks are the same, the numbers of seeds may differ.
     """
     a, b = _pair(first, second)
-    return float(_improvement(a[None], b[None])[0])
+    return float(np.mean([_wins(a[:, task], b[:, task]) for task in range(a.shape[1])]))
 
 
 def improvement_interval(
@@ -103,17 +103,21 @@ def improvement_interval(
 ) -> tuple[float, float]:
     """Percentile interval of `improvement`; the seeds of both methods are drawn apart, for each task apart."""
     a, b = _pair(first, second)
-    step = max(1, CHUNK // (len(a) * b.size))
-    values = []
-    for start in range(0, draws, step):
-        count = min(step, draws - start)
-        values.append(_improvement(_resample(a, rng, count), _resample(b, rng, count)))
-    return _interval(np.concatenate(values), confidence)
+    values = np.zeros(draws)
+    for task in range(a.shape[1]):
+        wins = _wins(a[:, task], b[:, task])
+        values += np.einsum("di,di->d", _weights(len(a), draws, rng) @ wins, _weights(len(b), draws, rng))
+    return _interval(values / a.shape[1], confidence)
 
 
-def _improvement(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """[draws] from [draws, seeds, tasks] each."""
-    return ((np.sign(a[:, :, None] - b[:, None, :]) + 1) / 2).mean(axis=(1, 2, 3))
+def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[seeds of a, seeds of b] 1 where a is above b, half for a tie, else 0."""
+    return (np.sign(a[:, None] - b[None, :]) + 1) / 2
+
+
+def _weights(seeds: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """[draws, seeds] share of a draw with replacement that each seed makes up."""
+    return rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
 
 
 def _pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -199,10 +203,9 @@ def paired_bootstrap(
 
 
 def _mean_of(scores: np.ndarray, tasks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """[draws] mean score of drawn seeds on the drawn tasks. Seeds weigh linearly, so counts of draws stand for them."""
-    draws, seeds = len(tasks), len(scores)
-    weight = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds  # [draws, seeds]
-    return np.einsum("ds,sd->d", weight, np.stack([row[tasks].mean(axis=1) for row in scores]))
+    """[draws] mean score of drawn seeds on the drawn tasks."""
+    by_seed = np.stack([row[tasks].mean(axis=1) for row in scores], axis=1)  # [draws, seeds]
+    return np.einsum("ds,ds->d", _weights(len(scores), len(tasks), rng), by_seed)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import yaml
 from pyarrow import json as arrow_json
@@ -31,6 +32,7 @@ EPISODE_COLUMNS = (
 
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where libyaml is there
 _NOT_JSON = (b"NaN", b"Infinity")
+_READ = arrow_json.ReadOptions(use_threads=False, block_size=1 << 24)  # files are small: threads cost more than they do
 
 
 class RunsError(ValueError):
@@ -184,10 +186,8 @@ def _of_run(rows: pa.Table, path: Path, run: str, attempt: int) -> pa.Table:
         raise RunsError(f"{path}: a row without the number of its update")
     if rows["update"].null_count:
         raise RunsError(f"{path}: a row without the number of its update")
-    first = pa.table({"run": pa.array([run] * len(rows)), "attempt": pa.array([attempt] * len(rows), pa.int64())})
-    for name in rows.column_names:
-        first = first.append_column(name, rows[name])
-    return first
+    place = {"run": pa.array([run] * len(rows)), "attempt": pa.array([attempt] * len(rows), pa.int64())}
+    return pa.table({**place, **{name: rows[name] for name in rows.column_names}})
 
 
 def _newest(parts: list[pa.Table]) -> pa.Table:
@@ -205,14 +205,38 @@ def _newest(parts: list[pa.Table]) -> pa.Table:
 
 
 def _read_evaluations(folder: Path) -> tuple[list[dict[str, Any]], list[pa.Table]]:
-    headers, episodes = [], []
     parent = folder / "evaluations"
+    headers, files = [], []
     for path in sorted(parent.rglob("*.json")):
         name = path.relative_to(parent).with_suffix("").as_posix()
-        header = _header(path) | {"run": folder.name, "evaluation": name}
-        headers.append(header)
-        episodes.append(_episode_rows(path.with_suffix(".jsonl"), header))
-    return headers, episodes
+        headers.append(_header(path) | {"run": folder.name, "evaluation": name})
+        files.append(path.with_suffix(".jsonl"))
+    whole = _whole_episodes(files, headers) if files else None
+    if whole is not None:
+        return headers, [whole]
+    return headers, [_episode_rows(path, header) for path, header in zip(files, headers, strict=True)]
+
+
+def _whole_episodes(files: list[Path], headers: list[dict[str, Any]]) -> pa.Table | None:
+    """All episodes of a run, read at once; None where a file isn't as its header says (one by one tells which)."""
+    texts = [path.read_bytes() if path.exists() else b"" for path in files]
+    counts = [header["count"] * header["repeats"] for header in headers]
+    if [text.count(b"\n") for text in texts] != counts or not all(map(_clean, texts)):
+        return None
+    try:
+        rows = arrow_json.read_json(io.BytesIO(b"".join(texts)), read_options=_READ)
+    except pa.ArrowInvalid:
+        return None
+    absent = [key for key in EPISODE_COLUMNS[4:] if key not in rows.column_names or rows[key].null_count]
+    return None if absent or len(rows) != sum(counts) else _placed(rows, headers, counts)
+
+
+def _placed(rows: pa.Table, headers: list[dict[str, Any]], counts: list[int]) -> pa.Table:
+    """Episodes with the columns that say which evaluation they are of."""
+    place = {key: np.repeat(np.array([str(header[key]) for header in headers]), counts) for key in EPISODE_COLUMNS[:4]}
+    columns = {name: rows[name] for name in rows.column_names if name not in place}
+    columns["success"] = columns["success"].cast(pa.bool_())
+    return pa.table({**{key: pa.array(values) for key, values in place.items()}, **columns})
 
 
 def _header(path: Path) -> dict[str, Any]:
@@ -231,12 +255,7 @@ def _episode_rows(path: Path, header: Mapping[str, Any]) -> pa.Table:
     if whole != expected or torn or rows is None:
         raise RunsError(f"{path}: {whole} whole rows where the header says {expected}; delete it and evaluate again")
     _require_columns(path, rows)
-    place = {key: header[key] for key in ("run", "evaluation", "list", "when")}
-    first = pa.table({key: pa.array([value] * len(rows)) for key, value in place.items()})
-    for name in rows.column_names:
-        value = rows[name].cast(pa.bool_()) if name == "success" else rows[name]
-        first = first if name in place else first.append_column(name, value)
-    return first
+    return _placed(rows, [dict(header)], [len(rows)])
 
 
 def _require_columns(path: Path, rows: pa.Table) -> None:
@@ -276,9 +295,9 @@ def _table(path: Path) -> tuple[pa.Table | None, int]:
     """(rows, torn) of a JSON Lines file: the whole objects as an Arrow table (None: there are none), and 1 if the
     last line is unreadable, because a process died while it wrote. An unreadable inner line is a RunsError."""
     data = path.read_bytes()
-    if data.endswith(b"\n") and not any(word in data for word in _NOT_JSON):
+    if _clean(data):
         try:
-            return arrow_json.read_json(io.BytesIO(data)), 0
+            return arrow_json.read_json(io.BytesIO(data), read_options=_READ), 0
         except pa.ArrowInvalid:
             pass  # the careful way tells what is wrong, and where
     rows = list(_lines(path, data))
@@ -287,6 +306,11 @@ def _table(path: Path) -> tuple[pa.Table | None, int]:
         return (pa.Table.from_pylist(_same_keys(whole)) if whole else None), len(rows) - len(whole)
     except pa.ArrowException as error:
         raise RunsError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def _clean(data: bytes) -> bool:
+    """Whole lines, and none of the words that are no JSON but that Arrow takes for numbers."""
+    return data.endswith(b"\n") and not any(word in data for word in _NOT_JSON)
 
 
 def _same_keys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

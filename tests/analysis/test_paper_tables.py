@@ -177,8 +177,8 @@ def test_missing_crashed_running_and_single_seed_cells(with_holes):
     assert set(absent.split()[1:]) == {DASH}
     assert f"{DASH} gamma=0.55: no run" in text
     assert "Few seeds: some of our rows have no finished seed" in text
-    row = next(line for line in text.splitlines() if line.startswith("gamma=0.75 "))
-    assert row.split()[-1] == "1/3"
+    row = next(line for line in table.markdown().splitlines() if line.startswith("| gamma=0.75 |"))
+    assert row.endswith("| 1/3 |")
 
 
 def test_a_grid_says_which_cells_there_should_be_and_which_runs_count(tmp_path, filled):
