@@ -17,7 +17,7 @@ import yaml
 
 from sweeps.schema import ConfigError, nearest
 
-MAX_MINUTES = 60 * 24 * 60
+MAX_MINUTES = 60 * 24 * 30
 LAUNCHERS = ("ddp", "fsdp", "deepspeed")
 
 
