@@ -64,6 +64,7 @@ def _costs(size: int, queries: list[str], goal: Mapping[str, Any], episodes: int
     with tempfile.TemporaryDirectory() as folder:
         paths = _in_process(generator.write, Path(folder), size, default.SEED)
         built, build_memory = _in_process(_build, paths, Path(folder) / "store")
+    _in_process(default.made_folder, size)  # kept from here on
     opening, search, again, click, memory = _in_process(_play, size, queries, goal, episodes)
     disk = Store(default.made_folder(size)).size
     return Costs(size, built, build_memory, disk, opening, search, again, click, memory)

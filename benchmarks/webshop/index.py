@@ -24,6 +24,7 @@ K1 = 0.9
 B = 0.4
 MAGIC = b"creditbench postings 1\n".ljust(32)
 HEADER = 128
+_BLOCK = 1 << 15  # entries handled at a time: temporary memory stays small at any size
 MOST_CLAUSES = 1024  # distinct terms; more make Lucene refuse the query
 
 Entry = tuple[int, int]  # first posting, number of postings
@@ -84,37 +85,43 @@ class Index:
         found = [(entry, count) for term, count in counts.items() if (entry := self._lookup(term))]
         if not found:
             return []
-        few = sum(number for (_, number), _ in found) < self.documents // 4
+        few = sum(number for (_, number), _ in found) < self.documents // 16
         with self._lock:
-            candidates, scores = self._sum_of_few(found) if few else self._sum_of_many(found, most)
+            for entry, count in found:
+                self._add(entry, count)
+            candidates, scores = self._take_few(found) if few else self._take_best(most)
         order = np.lexsort((self._rank[candidates], -scores))[:most]
         return list(zip(candidates[order].tolist(), scores[order].tolist(), strict=True))
 
-    def _add(self, entry: Entry, count: int) -> np.ndarray:
-        """Add one term's scores to the totals; returns its documents."""
+    def _add(self, entry: Entry, count: int) -> None:
+        """Add one term's scores to the totals."""
         start, number = entry
         idf = np.float32(math.log(1 + (self._filled - number + 0.5) / (number + 0.5)))
         weight = np.float32(count) * idf
-        documents = self._docs[start : start + number]
-        self._totals[documents] += weight - weight / self._denominators[start : start + number]
-        return documents
+        for at in range(start, start + number, _BLOCK):
+            end = min(at + _BLOCK, start + number)
+            self._totals[self._docs[at:end]] += weight - weight / self._denominators[at:end]
 
-    def _sum_of_few(self, found: list[tuple[Entry, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """(documents, scores) of all that match, without touching the others."""
-        candidates = np.unique(np.concatenate([self._add(entry, count) for entry, count in found]))
+    def _take_few(self, found: list[tuple[Entry, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """(documents, scores) of all that match, without touching the others; clears the totals."""
+        candidates = np.unique(np.concatenate([self._docs[start : start + number] for (start, number), _ in found]))
         scores = self._totals[candidates].astype(np.float32)
         self._totals[candidates] = 0.0
         return candidates, scores
 
-    def _sum_of_many(self, found: list[tuple[Entry, int]], most: int) -> tuple[np.ndarray, np.ndarray]:
-        """(documents, scores) of those that may be among the best, with memory for one number a document."""
-        for entry, count in found:
-            self._add(entry, count)
-        scores = self._totals.astype(np.float32)
+    def _take_best(self, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """(documents, scores) of at least the `most` best, found block by block; clears the totals."""
+        candidates, scores = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+        floor = np.float32(0)
+        for start in range(0, self.documents, _BLOCK):
+            block = self._totals[start : start + _BLOCK].astype(np.float32)
+            new = np.flatnonzero(block >= floor if floor > 0 else block > 0)
+            candidates, scores = np.concatenate([candidates, new + start]), np.concatenate([scores, block[new]])
+            if len(scores) > most:
+                floor = np.partition(scores, -most)[-most]
+                candidates, scores = candidates[scores >= floor], scores[scores >= floor]
         self._totals.fill(0.0)
-        floor = np.partition(scores, -most)[-most] if most < len(scores) else np.float32(0)
-        candidates = np.flatnonzero(scores >= floor if floor > 0 else scores > 0)
-        return candidates, scores[candidates]
+        return candidates, scores
 
 
 def _map(path: Path, kind: Any, offset: int, count: int) -> np.ndarray:

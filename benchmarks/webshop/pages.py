@@ -58,7 +58,7 @@ def results(instruction: str, products: Sequence[Product], number: int, total: i
 
 
 def item(instruction: str, product: Product, show_attributes: bool) -> Page:
-    """The page of a product. A value of two options, or one named like a button, is one clickable, of the last option."""
+    """The page of a product. A value of two options, or named like a button, is one clickable: the last option's."""
     nodes = _head(instruction, [BACK, PREVIOUS])
     for name, values in product.options.items():
         nodes.append((TEXT, name))

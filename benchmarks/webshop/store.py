@@ -33,7 +33,7 @@ CREATE TABLE goals (kind TEXT, number INTEGER, position INTEGER, low REAL, high 
   PRIMARY KEY (kind, number)) WITHOUT ROWID;
 CREATE TABLE ranges (position INTEGER PRIMARY KEY, low REAL, high REAL);
 """
-_KEPT = 1024  # products in memory, about 3 kB each
+_KEPT = 512  # products in memory, about 3 kB each
 
 
 class StoreError(ValueError):
