@@ -12,7 +12,8 @@ from benchmarks.webshop import WebShop, make
 from benchmarks.webshop.session import DONE, Session, parse_action
 
 SIGNS = (
-    "[", "]", "[[", "]]", "\n", "\r", "\0", " ", "é", "漢", "🛒", "\u202e", "\ud800", '"', "'", "<", "&", "/", "%s", "{}",
+    "[", "]", "[[", "]]", "\n", "\r", "\0", " ", "é", "漢", "🛒", "\u202e", "\ud800",
+    '"', "'", "<", "&", "/", "%s", "{}",
 )  # fmt: skip
 HOSTILE = (
     "", "[", "]", "[]", "search[", "search[]", "search[ ]", "click[]", "search" * 900, "[" * 10_000, "]" * 10_000,
