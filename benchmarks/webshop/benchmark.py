@@ -166,7 +166,8 @@ def _predict(small: Costs, large: Costs) -> None:
         f"\n{grown:.0f} times the products: a search takes {large.search / small.search:.1f} times as long, a click "
         f"{large.click / small.click:.2f} times\n"
         f"predicted for {OFFICIAL:,} products of this kind: search {1000 * at_official('search'):.0f} ms, build "
-        f"{at_official('build') / 60:.0f} min, {at_official('disk') / 1e9:.1f} GB on disk, {memory / 1e6:.0f} MB a process\n"
+        f"{at_official('build') / 60:.0f} min, {at_official('disk') / 1e9:.1f} GB on disk, {memory / 1e6:.0f} MB a "
+        "process\n"
     )
 
 
