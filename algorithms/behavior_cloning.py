@@ -1,7 +1,7 @@
 """Where the tiny policy comes from: a fixed word-level vocabulary, random weights, then behavior cloning.
 
-The warm start is a pure function of (model config, benchmark label, seed): counted in steps, never in seconds, so that
-every method of a comparison starts from the same weights. It is made once and cached by content.
+The warm start is a pure function of (model config, benchmark label and options, seed): counted in steps, never in
+seconds, so that every method of a comparison starts from the same weights. It is made once and cached by content.
 """
 
 from __future__ import annotations
@@ -105,16 +105,25 @@ def clone(policy: TinyPolicy, pairs: Sequence[Pair], settings: Mapping[str, Any]
     return float(np.mean(losses[-max(1, len(losses) // 10) :]))
 
 
-def warm_start_key(model: Mapping[str, Any], benchmark: Benchmark) -> str:
-    """16 hex digits over what decides the warm-started weights: model config, data label, vocabulary."""
+def warm_start_key(model: Mapping[str, Any], benchmark: Benchmark, options: Mapping[str, Any]) -> str:
+    """16 hex digits over what decides the warm-started weights: model config, data, its options, vocabulary."""
     vocabulary = hashlib.sha256("\n".join(benchmark.lexicon()).encode()).hexdigest()
-    record = json.dumps([dict(model), benchmark.label, vocabulary], sort_keys=True, separators=(",", ":"))
+    record = json.dumps(
+        [dict(model), benchmark.label, dict(options), vocabulary], sort_keys=True, separators=(",", ":")
+    )
     return hashlib.sha256(record.encode()).hexdigest()[:16]
 
 
-def warm_start(model: Mapping[str, Any], benchmark: Benchmark, cache: Path, progress: Progress = _quiet) -> Path:
-    """The folder of the warm-started tiny policy; made when the cache does not hold it yet."""
-    target = cache / f"tiny-{warm_start_key(model, benchmark)}"
+def warm_start(
+    model: Mapping[str, Any],
+    benchmark: Benchmark,
+    options: Mapping[str, Any],
+    cache: Path,
+    progress: Progress = _quiet,
+) -> Path:
+    """The folder of the warm-started tiny policy; made when the cache does not hold it yet. `options` are those that
+    the benchmark was loaded with: they may change what is demonstrated."""
+    target = cache / f"tiny-{warm_start_key(model, benchmark, options)}"
     if target.is_dir():
         return target
     settings = model["warm_start"]

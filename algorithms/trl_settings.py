@@ -41,7 +41,7 @@ def grpo_config(
         gradient_accumulation_steps=1,
         max_steps=protocol["updates"] * window,
         learning_rate=protocol["learning_rate"],
-        lr_scheduler_type="constant_with_warmup",
+        lr_scheduler_type={"constant": "constant_with_warmup", "linear": "linear"}[protocol["lr_schedule"]],
         warmup_steps=protocol["lr_warmup_updates"] * window,
         adam_beta1=protocol["adam_betas"][0],
         adam_beta2=protocol["adam_betas"][1],

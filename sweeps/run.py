@@ -51,7 +51,7 @@ def prepare(config: Mapping[str, Any], out: Path) -> Path:
     if model["kind"] == "smollm2":
         return smollm2_folder(cache)
     _use_threads(config)
-    return warm_start(model, _benchmark(config), cache, _print_progress)
+    return warm_start(model, _benchmark(config), config["benchmark"]["options"], cache, _print_progress)
 
 
 def _check_device(device: str) -> None:

@@ -214,6 +214,7 @@ _PROTOCOL = record(
     max_response_tokens=whole(1),
     learning_rate=number(0),
     lr_warmup_updates=whole(0),
+    lr_schedule=choice("constant", "linear"),  # after the warmup; linear: down to 0 at the last update
     adam_betas=sequence(number(0, 1), length=2),
     max_grad_norm=number(0, open_low=True),
     clip_range=number(0, open_low=True),

@@ -27,6 +27,7 @@ class Options:
     memo            remember (state, command) -> (state, text); exact, since the games are deterministic
     memo_games      games kept per process (0.5-1.5 MB each) before the least recently played one is dropped
     memo_states     states kept per process (2.5 KB each) before games are dropped
+    wasted          share of demonstrated steps that only look around (`look`, `inventory`, `examine ...`)
     engines         planner libraries per process (1.1 MB of temporary disk and about 5 MB of memory each)
 
     Raises ValueError for a value out of range.
@@ -40,6 +41,7 @@ class Options:
     memo_games: int = 64
     memo_states: int = 50_000
     engines: int = 8
+    wasted: float = 0.0
 
     def __post_init__(self) -> None:
         if self.data not in LABELS:
@@ -47,6 +49,8 @@ class Options:
         for name, least in (("history", 0), ("memo_games", 1), ("memo_states", 1), ("engines", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"alfworld option {name}={getattr(self, name)!r}: needs {least} or more")
+        if not 0 <= self.wasted < 1:
+            raise ValueError(f"alfworld option wasted={self.wasted!r}: needs a share from 0 to below 1")
         if not self.success_reward > 0:
             raise ValueError(f"alfworld option success_reward={self.success_reward!r}: needs a number above 0")
 

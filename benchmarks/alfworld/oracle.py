@@ -20,6 +20,7 @@ HORIZON = 50
 MOST_RANDOM_ACTIONS = 5
 _TREATMENTS = {"heat": ("hot", "microwave"), "cool": ("cool", "fridge"), "clean": ("clean", "sinkbasin")}
 _IDLE = "look"
+_IDLERS = ("look", "inventory", "examine ")  # commands that change nothing
 
 
 def noop_policy(observation: Observation) -> str:
@@ -149,20 +150,21 @@ def play(episode: Episode, policy: Policy, horizon: int = HORIZON) -> tuple[bool
 
 
 def demonstrations(
-    player: Player, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search"
+    player: Player, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search", wasted: float = 0.0
 ) -> Iterator[tuple[StepView, str]]:
     """(view, action) of `runs` episodes a task, each after 0-5 random admissible actions that are not shown.
 
-    A pure function of its arguments. `expert` is "search" or "planner"; ValueError for another.
+    A pure function of its arguments. A share `wasted` of the steps only looks around. `expert` is "search" or
+    "planner"; ValueError for another.
     """
     if expert not in ("search", "planner"):
         raise ValueError(f"unknown expert {expert!r} (known: search, planner)")
     for task in tasks:
         for run in range(runs):
-            yield from _demonstration(player.episode(task), random.Random(f"{seed}/{task.id}/{run}"), expert)
+            yield from _demonstration(player.episode(task), random.Random(f"{seed}/{task.id}/{run}"), expert, wasted)
 
 
-def _demonstration(episode: Episode, rng: random.Random, expert: str) -> Iterator[tuple[StepView, str]]:
+def _demonstration(episode: Episode, rng: random.Random, expert: str, wasted: float) -> Iterator[tuple[StepView, str]]:
     history: list[tuple[str, str]] = []
     observation = episode.observation()
     done = False
@@ -175,7 +177,8 @@ def _demonstration(episode: Episode, rng: random.Random, expert: str) -> Iterato
             return
     policy = planner_policy(episode) if expert == "planner" else search_policy
     while not done and len(history) < HORIZON:
-        action = policy(observation)
+        idle = [command for command in observation.admissible if command.startswith(_IDLERS)]
+        action = rng.choice(idle) if idle and rng.random() < wasted else policy(observation)
         yield StepView(observation, len(history), HORIZON, tuple(history)), action
         history.append((observation.text, action))
         result = episode.step(action)

@@ -109,4 +109,4 @@ class AlfWorld:
         self, tasks: Sequence[Task], runs: int, seed: int, expert: str = "search"
     ) -> Iterator[tuple[StepView, str]]:
         """Expert decisions for behavior cloning, `runs` episodes a task; see `oracle.demonstrations`."""
-        return oracle.demonstrations(self._player, tasks, runs, seed, expert)
+        return oracle.demonstrations(self._player, tasks, runs, seed, expert, self.options.wasted)

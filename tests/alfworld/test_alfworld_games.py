@@ -126,6 +126,18 @@ def test_demonstrations_are_deterministic_and_win(small):
         list(small.demonstrations(tasks, 1, 0, expert="planer"))
 
 
+def test_wasted_demonstrations_look_around_as_often_as_asked_and_do_the_rest_well():
+    dawdler = make(data="synth-small", wasted=0.4)
+    shown = list(dawdler.demonstrations(dawdler.task_set("train", 24).tasks, runs=2, seed=3))
+    idle = [action for _, action in shown if action.startswith(("look", "inventory", "examine "))]
+    assert len(idle) / len(shown) == pytest.approx(0.4, abs=0.06)
+    assert {action.split()[0] for action in idle} == {"look", "inventory", "examine"}
+    rest = [(view, action) for view, action in shown if action not in idle]
+    assert all(action == oracle.search_policy(view.observation) for view, action in rest)
+    with pytest.raises(ValueError, match=r"wasted=1\.5"):
+        make(data="synth-small", wasted=1.5)
+
+
 def wander(benchmark, walker, count: int, steps: int):
     """Views of random walks, and the episode each belongs to."""
     for number, task in enumerate(benchmark.task_set("valid_unseen", count).tasks):

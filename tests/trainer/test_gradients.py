@@ -16,8 +16,9 @@ from algorithms.trl_settings import grpo_config
 MODEL = {"hidden_size": 32, "intermediate_size": 64, "layers": 2, "heads": 2}
 PROTOCOL = {
     "group_size": 4, "tasks_per_update": 3, "updates": 2, "horizon": 6, "temperature": 1.0, "max_response_tokens": 6,
-    "learning_rate": 0.1, "lr_warmup_updates": 0, "adam_betas": [0.9, 0.95], "max_grad_norm": 0.0, "clip_range": 0.2,
-    "kl_coefficient": 0.0, "minibatches": 1, "epochs": 1, "checkpoint_every": 1,
+    "learning_rate": 0.1, "lr_warmup_updates": 0, "lr_schedule": "constant", "adam_betas": [0.9, 0.95],
+    "max_grad_norm": 0.0, "clip_range": 0.2, "kl_coefficient": 0.0, "minibatches": 1, "epochs": 1,
+    "checkpoint_every": 1,
 }  # fmt: skip
 RESOURCES = {"device": "cpu", "generation": {"engine": "transformers"}, "report_to": []}
 EPS = 0.2

@@ -140,17 +140,18 @@ def test_a_menu_word_inside_a_free_reply_is_just_a_word():
 
 def test_warm_start_learns_and_is_cached_and_reproducible(tmp_path):
     benchmark = Corridor()
-    first = warm_start(SETTINGS, benchmark, tmp_path / "a")
-    again = warm_start(SETTINGS, benchmark, tmp_path / "b")
+    first = warm_start(SETTINGS, benchmark, {}, tmp_path / "a")
+    again = warm_start(SETTINGS, benchmark, {}, tmp_path / "b")
     record = json.loads((first / "warm_start.json").read_text())
     assert record["loss"] < 0.05
     mine, theirs = (load_policy(SETTINGS, benchmark, folder=f).model.state_dict() for f in (first, again))
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     before = (first / "model.safetensors").stat().st_mtime_ns
-    assert warm_start(SETTINGS, benchmark, tmp_path / "a") == first
+    assert warm_start(SETTINGS, benchmark, {}, tmp_path / "a") == first
     assert (first / "model.safetensors").stat().st_mtime_ns == before
     other = SETTINGS | {"warm_start": SETTINGS["warm_start"] | {"seed": 1}}
-    assert warm_start(other, benchmark, tmp_path / "a") != first
+    assert warm_start(other, benchmark, {}, tmp_path / "a") != first
+    assert warm_start(SETTINGS, benchmark, {"wasted": 0.5}, tmp_path / "a") != first
 
 
 def test_a_failed_build_leaves_nothing(tmp_path):
