@@ -28,7 +28,10 @@ def add(commands: Any) -> None:
     status.set_defaults(run=_status)
     why = commands.add_parser("why", help="why cells failed, are lost or wait: error, last lines, Slurm's reason")
     add_record(why)
-    why.add_argument("cell", nargs="?", metavar="CELL", help="a run's id or its beginning (default: all in trouble)")
+    # named as the command line names what may also follow options
+    why.add_argument(
+        "overrides", nargs="*", default=[], metavar="CELL", help="runs' ids or their beginnings (default: all in trouble)"
+    )
     why.add_argument("-n", type=int, default=10, metavar="LINES", help="lines of output (default: %(default)s)")
     why.add_argument("--json", action="store_true", help="print everything as JSON")
     why.set_defaults(run=_why)
@@ -114,8 +117,8 @@ def _why(arguments: argparse.Namespace) -> int:
     from sweeps import explain
 
     view = read_view(arguments)
-    if arguments.cell:
-        chosen = [find(view, arguments.cell)]
+    if arguments.overrides:
+        chosen = [find(view, prefix) for prefix in arguments.overrides]
     else:
         chosen = [cell for cell in view.cells if view.states[cell.id].state not in ("done", "missing", "running")]
     records = [explain.explain(arguments.out, cell, view.states[cell.id], arguments.n) for cell in chosen]

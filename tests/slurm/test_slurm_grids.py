@@ -139,7 +139,7 @@ def crash_at(store: Store, tmp_path: Path, command: str, how: str) -> dict[str, 
     [
         ("sbatch", "kill -9 $PPID", False),
         ("sbatch", '{real} "$@"; kill -9 $PPID', True),
-        ("scontrol", '[ "$1" = release ] && kill -9 $PPID; exec {real} "$@"', True),
+        ("scontrol", '[ "$1" = release ] && kill -9 $PPID && exit 1; exec {real} "$@"', True),
     ],
 )
 def test_a_crash_in_a_submission_is_finished_by_the_next(store, tmp_path, command, how, reached):
@@ -192,7 +192,7 @@ def test_a_queue_that_cannot_be_read_submits_nothing(store, tmp_path):
 def test_a_refused_submission_leaves_nothing_behind(store):
     done = store.run("submit", "smoke", "--job", "partition=nowhere")
     assert done.returncode == 1
-    assert "invalid partition" in done.stderr
+    assert "Invalid partition" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert set(store.states().values()) == {"missing"}
     assert store.run("gc", "smoke").stdout.count("submissions") == 1
