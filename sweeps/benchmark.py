@@ -1,7 +1,7 @@
 """Speed of the sweeps: `python -m sweeps.benchmark [--cells 2000]`.
 
-Prints seconds to plan a grid (against composing its cells one by one), to submit it (overhead a cell, with the real files
-and a Slurm whose commands answer at once) and to read its status, each as the best of three.
+Prints seconds to plan a grid (against composing its cells one by one), to submit it (overhead a cell, with the real
+files and a Slurm whose commands answer at once) and to read its status, each as the best of three.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def measure(chosen: grid.Grid, work: Path) -> None:
     print(f"plan       {count} cells in {seconds:.2f} s")
     sample = [f"{key}={value}" for key, value in chosen.cells()[0].values.items()]
     one, _ = best(lambda: config.compose(sample), ONE_BY_ONE)
-    print(f"  one by one {one * 1000:.0f} ms a cell, {one * count:.0f} s in all: {one * count / seconds:.0f} times slower")
+    alone = one * count
+    print(f"  one by one {one * 1000:.0f} ms a cell, {alone:.0f} s in all, {alone / seconds:.0f} times as long")
     commands = stand_in_slurm(work / "bin", count)
     os.environ["PATH"] = f"{commands}{os.pathsep}{os.environ['PATH']}"
     out = work / "out"

@@ -30,7 +30,11 @@ def add(commands: Any) -> None:
     add_record(why)
     # named as the command line names what may also follow options
     why.add_argument(
-        "overrides", nargs="*", default=[], metavar="CELL", help="runs' ids or their beginnings (default: all in trouble)"
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="CELL",
+        help="runs' ids or their beginnings (default: all in trouble)",
     )
     why.add_argument("-n", type=int, default=10, metavar="LINES", help="lines of output (default: %(default)s)")
     why.add_argument("--json", action="store_true", help="print everything as JSON")

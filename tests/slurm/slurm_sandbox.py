@@ -118,7 +118,7 @@ class Store:
         return json.loads(self.run("status", grid, "--json").stdout)
 
     def states(self, grid: str = "smoke") -> dict[str, str]:
-        """"algorithm-seed" -> state."""
+        """ "algorithm-seed" -> state."""
         return {f"{cell['method']}-{cell['seed']}": cell["state"] for cell in self.status(grid)["cells"]}
 
     def cell(self, name: str, grid: str = "smoke") -> dict:

@@ -1,7 +1,8 @@
 """Stands in for `sweeps/run.py` in a copy of the code: runs without a model that end in every way.
 
-`OUT/wishes.json` says how, by "algorithm-seed": fail (exception), die (kill -9 of its own process), lose (kill -9 of the
-job's program too, so that nothing is left to say why), hang (until it is asked to stop). Everything else is done at once.
+`OUT/wishes.json` says how, by "algorithm-seed": fail (exception), die (kill -9 of its own process), lose (kill -9 of
+the job's program too, so that nothing is left to say why), hang (until it is asked to stop). Everything else is done at
+once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def run_cell(folder: Path) -> None:
             raise
     names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_JOB_PARTITION", "RANK", "WORLD_SIZE")
     seen = {name: os.environ.get(name) for name in names}
-    run.write_result({"mark": MARK, "code": str(Path(__file__).parent), "seen": seen, "lr": config["protocol"]["learning_rate"]})
+    run.write_result(
+        {"mark": MARK, "code": str(Path(__file__).parent), "seen": seen, "lr": config["protocol"]["learning_rate"]}
+    )
 
 
 def _train(run: RunFolder, attempt: Attempt, wish: str | None, updates: int) -> None:

@@ -48,7 +48,7 @@ def test_the_plan_in_words(tmp_path):
     text = describe(small_plan(tmp_path), jobs=2)
     assert "3 cells, 2 at a time: the initial policy, then 2 methods x 1 seed" in text
     assert "3 updates x 8 tasks x 8 trajectories = 192 episodes of at most 15 steps a cell, 384 in all" in text
-    assert "training_games: train 400 to 403, 4 episodes each" in text
+    assert "training_games: train 1200 to 1203, 4 episodes each" in text
     assert text.count(" new") == 3
 
 
