@@ -148,7 +148,7 @@ def _environment(element: Element, folder: Path, visible: str | None) -> Mapping
     threads = max(1, spec.cpus // (spec.parallel or spec.pack) // spec.per_node)
     own = {
         stop.VARIABLE: str(_stop_file(folder)),
-        "CREDITBENCH_OUTPUT": str(folder / "start.log"),
+        launch.OUTPUT: str(folder / "start.log"),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
     }
     if visible is not None:

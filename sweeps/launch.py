@@ -7,6 +7,7 @@ On several nodes `srun` starts one launcher a node. Rank 0 must be on the first 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from sweeps.files import StoreError
 from sweeps.jobspec import JobSpec
 
 CONFIGS = CONF / "launch"
-_BIN = Path(sys.executable).parent
+OUTPUT = "CREDITBENCH_OUTPUT"  # where rank 0's output goes; its attempt takes the file
 
 
 def command(folder: Path, spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
@@ -26,10 +27,10 @@ def command(folder: Path, spec: JobSpec, environment: Mapping[str, str]) -> list
     if spec.world == 1:
         return [sys.executable, "-u", "-m", "sweeps.run", *program]
     if spec.nodes == 1:
-        return _launcher(spec, "127.0.0.1", "0" if spec.launch == "ddp" else "29511", "0", program)
+        return _launcher(spec, "127.0.0.1", "0", "0", program)
     address, port = _head(environment)
     inner = _launcher(spec, address, port, "$SLURM_NODEID", program)
-    text = " ".join(part if part == "$SLURM_NODEID" else _quote(part) for part in inner)
+    text = " ".join(part if part == "$SLURM_NODEID" else shlex.quote(part) for part in inner)
     return [
         "srun", f"--nodes={spec.nodes}", f"--ntasks={spec.nodes}", "--ntasks-per-node=1",
         f"--cpus-per-task={spec.cpus}", "--kill-on-bad-exit=1", "--label", "bash", "-c", f"exec {text}",
@@ -66,15 +67,10 @@ def _head(environment: Mapping[str, str]) -> tuple[str, str]:
     return slurm.address(slurm.hostnames(nodelist)[0]), str(20000 + int(job) % 10000)
 
 
-def _quote(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
-
-
 def run_here(folder: Path, spec: JobSpec) -> None:
     """A run of several processes on this machine, from a pool; an interrupt reaches all of them."""
-    process = subprocess.Popen(command(folder, spec, os.environ))
+    environment = {**os.environ, OUTPUT: str(folder / "start.log")}
+    process = subprocess.Popen(command(folder, spec, environment), env=environment)
     try:
         code = process.wait()
     except KeyboardInterrupt:

@@ -33,6 +33,7 @@ from algorithms.trl_settings import grpo_config
 from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
 from sweeps import preflight, stop
 from sweeps.files import StoreError
+from sweeps.launch import OUTPUT
 from sweeps.schema import ConfigError
 from sweeps.stop import StopRequested
 from sweeps.store import Attempt, RunFolder, adopt_output
@@ -417,7 +418,7 @@ def main(arguments: Sequence[str]) -> int:
     """`python -m sweeps.run FOLDER`, as a scheduler's job starts it: 0, 1 after a failure, `stop.REQUEUE` on
     request."""
     stop.listen()
-    output = os.environ.get("CREDITBENCH_OUTPUT")
+    output = os.environ.get(OUTPUT)
     if output and int(os.environ.get("RANK", "0")) == 0:
         adopt_output(Path(output))
     try:

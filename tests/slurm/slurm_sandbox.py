@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,10 +57,11 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     raise AssertionError(f"it did not happen within {seconds} s")
 
 
-def sandbox(tmp_path_factory: pytest.TempPathFactory, port: int, **settings: str) -> Iterator[Sandbox]:
+def sandbox(port: int, **settings: str) -> Iterator[Sandbox]:
     if os.geteuid() != 0 or shutil.which("slurmctld") is None:
         pytest.skip("needs root and Slurm: bash tests/slurm/start_slurm.sh install")
-    made = Sandbox(tmp_path_factory.mktemp("slurm"), port, **settings)
+    # not below pytest's own folder, which only root may enter: the database runs as another user
+    made = Sandbox(Path(tempfile.mkdtemp(prefix="creditbench-slurm-")), port, **settings)
     made.control("start")
     try:
         yield made

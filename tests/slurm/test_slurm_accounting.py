@@ -11,10 +11,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
+def slurm():
     if shutil.which("slurmdbd") is None or shutil.which("mariadbd") is None:
         pytest.skip("needs slurmdbd: SANDBOX_DBD=1 bash tests/slurm/start_slurm.sh install")
-    yield from sandbox(tmp_path_factory, 27300, SANDBOX_DBD="1")
+    yield from sandbox(27300, SANDBOX_DBD="1")
 
 
 def test_why_adds_the_reason_that_the_accounting_knows(store):

@@ -11,8 +11,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    yield from sandbox(tmp_path_factory, 27200, SANDBOX_MAXARRAY="11")
+def slurm():
+    yield from sandbox(27200, SANDBOX_MAXARRAY="11")
 
 
 def test_arrays_are_cut_at_the_limit(store):

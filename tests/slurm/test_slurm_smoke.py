@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    yield from sandbox(tmp_path_factory, 27400)
+def slurm():
+    yield from sandbox(27400)
 
 
 def creditbench(slurm, *arguments) -> str:

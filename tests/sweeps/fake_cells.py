@@ -29,6 +29,14 @@ def environment(path: Path) -> None:
     path.write_text(json.dumps({**record, **{name: os.environ.get(name) for name in names}}))
 
 
+def visible(path: Path) -> None:
+    """Record which GPUs the process may use, and when."""
+    began = time.monotonic()
+    time.sleep(0.2)
+    gpus = [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    path.write_text(json.dumps({"gpus": gpus, "began": began, "ended": time.monotonic()}))
+
+
 def crash() -> None:
     """Fail with an exception."""
     raise ValueError("the sky\nfell")

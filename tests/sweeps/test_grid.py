@@ -130,7 +130,7 @@ def test_ids_are_those_of_single_runs_and_the_job_is_not_part_of_them():
     assert one.config == single
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(
     st.fixed_dictionaries(
         {},

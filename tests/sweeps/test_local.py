@@ -15,7 +15,7 @@ import pytest
 
 from sweeps.config import compose
 from sweeps.local import Job, Silent, run_jobs
-from sweeps.store import RunFolder
+from sweeps.store import RunFolder, StoreError
 
 HERE = Path(__file__).resolve().parent
 
@@ -227,3 +227,28 @@ def test_jobs_stop_when_the_pool_dies(tmp_path):
     process.wait(30)
     wait_until(lambda: not any(map(alive, waiting(tmp_path))))
     assert len((tmp_path / "interrupts").read_text().split()) == 2
+
+
+# --- GPU slots
+
+
+def test_each_job_sees_its_own_gpus_and_waits_for_them(tmp_path):
+    paths = [tmp_path / f"{i}.json" for i in range(5)]
+    jobs = [
+        Job(path.stem, "fake_cells:visible", (path,), tmp_path / f"{path.stem}.log", devices=count)
+        for path, count in zip(paths, (2, 1, 1, 3, 0), strict=True)
+    ]
+    outcomes = run_jobs(jobs, workers=5, devices=["0", "1", "5"], interval=0.05)
+    assert [outcome.exit_code for outcome in outcomes] == [0] * 5
+    records = [json.loads(path.read_text()) for path in paths]
+    assert [len(record["gpus"]) for record in records] == [2, 1, 1, 3, 0]
+    for a in records:
+        for b in records:
+            if a is not b and a["began"] < b["ended"] and b["began"] < a["ended"]:
+                assert not set(a["gpus"]) & set(b["gpus"])
+
+
+def test_more_gpus_than_there_are_is_an_error_before_anything_starts(tmp_path):
+    wide = Job("wide", "fake_cells:visible", (tmp_path / "x",), tmp_path / "log", devices=4)
+    with pytest.raises(StoreError, match="needs 4 GPUs and there are 2"):
+        run_jobs([wide], workers=1, devices=["0", "1"])
