@@ -82,7 +82,7 @@ def test_exact_match_implies_full_scores(answer, golds):
     assert 0.0 <= f1(answer, golds) <= 1.0
 
 
-@given(st.lists(st.sampled_from("red green blue".split()), max_size=6), st.lists(st.sampled_from("red blue".split())))
+@given(st.lists(st.sampled_from(["red", "green", "blue"]), max_size=6), st.lists(st.sampled_from(["red", "blue"])))
 def test_f1_against_a_slow_count(mine, gold):
     left, pool, shared = list(mine), list(gold), 0
     for word in left:

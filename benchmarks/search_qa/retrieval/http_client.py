@@ -67,6 +67,7 @@ class HttpEngine:
     _client: httpx.Client = field(init=False, repr=False)
     _identity: str = field(default="", init=False)
     _told: bool = field(default=False, init=False)  # the server itself says what it serves, with every answer
+    _said: str = field(default="", init=False)  # what the newest answer told
     _failures: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -138,10 +139,11 @@ class HttpEngine:
     def _post(self, url: str, body: bytes, count: int) -> list[list[Hit]]:
         response = self._client.post(url, content=body, headers={"Content-Type": "application/json"})
         response.raise_for_status()
-        said = response.headers.get(FINGERPRINT_HEADER)
-        if said and self._identity and _server_identity(said) != self._identity:
+        answer = read_answer(response.content, count)
+        self._said = said = response.headers.get(FINGERPRINT_HEADER, "")
+        if self._told and _hashed(said) != self._identity:
             raise RetrievalError(self._changed())
-        return read_answer(response.content, count)
+        return answer
 
     # ------------------------------------------------------------------------------------------------ identity
     @property
@@ -152,13 +154,14 @@ class HttpEngine:
         return self._identity
 
     def _identify(self) -> str:
-        said = self._health().get("fingerprint")
-        self._told = isinstance(said, str) and bool(said)
-        return _server_identity(str(said)) if self._told else self._found_by_probe()
+        """Asks a query, because a server that is still loading is waited for that way."""
+        probed = self._found_by_probe()
+        self._told = bool(self._said)
+        return _hashed(self._said) if self._told else probed
 
     def _found_by_probe(self) -> str:
         (hits,) = self._ask([_PROBE], 10)
-        return hashlib.sha256(json.dumps([hit.id for hit in hits]).encode()).hexdigest()[:16]
+        return _hashed(json.dumps([hit.id for hit in hits]))
 
     def _health(self) -> dict[str, Any]:
         """What `/health` beside the first URL says; {} where there is no such route."""
@@ -200,8 +203,8 @@ class HttpEngine:
 _TOLD = ("engine", "corpus", "passages", "corpus_hash", "encoder", "index", "k1", "b", "analyzer", "fingerprint")
 
 
-def _server_identity(said: str) -> str:
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _detail(response: httpx.Response) -> str:
