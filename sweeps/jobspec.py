@@ -29,7 +29,8 @@ class JobSpec:
     launch          how more than one process is started: ddp (torchrun), fsdp or deepspeed (accelerate)
     processes       a node; default: one a GPU when launched, else one
     pack, parallel  cells in one job, and how many of them at a time (default: all)
-    lead            the warning (SIGUSR1) before the time limit; longer than the longest update
+    lead            the warning (SIGUSR1) before the time limit; longer than the longest update. Default: 300, or a fifth
+                    of a time limit below 25 minutes
     max_requeues    how often a job that was warned or preempted puts itself into the queue again
     setup           shell lines before the program, e.g. "module load cuda"
     extra           further sbatch flags, without the dashes
@@ -90,6 +91,8 @@ def make(*layers: Mapping[str, Any], where: str = "resources") -> JobSpec:
     for layer in layers:
         merged.update(layer)
     spec = JobSpec(**{key: _checked(f"{where}.{key}", key, value, where) for key, value in merged.items()})
+    if "lead" not in merged:
+        spec = dataclasses.replace(spec, lead=min(_DEFAULT.lead, spec.time * 60 // 5))
     _check_together(spec, where)
     return spec
 

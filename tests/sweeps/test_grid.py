@@ -239,6 +239,11 @@ def test_wrong_resources_are_one_line(layer, part):
         jobspec.make(layer)
 
 
+def test_the_warning_fits_into_a_short_limit():
+    assert [jobspec.make({"time": time}).lead for time in (1, 10, 60)] == [12, 120, 300]
+    assert jobspec.make({"time": 10, "lead": 30}).lead == 30
+
+
 def test_only_what_is_set_is_said_to_sbatch():
     spec = jobspec.make({"mem": "4G", "gpus": 2, "launch": "ddp", "extra": {"mail_type": "FAIL"}})
     assert jobspec.sbatch_flags(spec) == {
