@@ -29,7 +29,7 @@ class JobSpec:
     launch          how more than one process is started: ddp (torchrun), fsdp or deepspeed (accelerate)
     processes       a node; default: one a GPU when launched, else one
     pack, parallel  cells in one job, and how many of them at a time (default: all)
-    lead            the warning (SIGUSR1) before the time limit; longer than the longest update. Default: 300, or a fifth
+    lead            the warning (SIGUSR1) before the time limit; longer than an update. Default: 300, or a fifth
                     of a time limit below 25 minutes
     max_requeues    how often a job that was warned or preempted puts itself into the queue again
     setup           shell lines before the program, e.g. "module load cuda"
