@@ -41,7 +41,8 @@ class Tally:
             self.steps += row.get("steps", 0)
             self.invalid += row.get("format_invalid", 0) + row.get("inadmissible", 0)
             for name in (*SHARES, *COUNTS):
-                self.sums[name] = self.sums.get(name, Fraction(0)) + Fraction(row.get(name, 0))
+                if row.get(name):
+                    self.sums[name] = self.sums.get(name, Fraction(0)) + Fraction(row[name])
             for name in _FACTS:
                 self.facts.setdefault(name, set()).add(str(row.get(name, "")))
         return self
@@ -114,7 +115,7 @@ def behavior(tally: Tally) -> dict[str, float | None]:
     names = {"cut_texts": "cut_texts_per_question", "searches": "searches_per_question",
              "short_results": "short_results_per_question", "answered": "answer_rate",
              "gold_in_information": "gold_in_information_rate", "out_of_turns": "out_of_turns_rate"}  # fmt: skip
-    shown = {names.get(name, name): float(tally.sums[name] / n) if n else None for name in (*COUNTS, *SHARES)}
+    shown = {names.get(name, name): float(tally.sums.get(name, 0) / n) if n else None for name in (*COUNTS, *SHARES)}
     return {**shown, "turns": tally.steps / n if n else None,
             "valid_action_rate": 1 - tally.invalid / tally.steps if tally.steps else None}  # fmt: skip
 
