@@ -36,11 +36,11 @@ def method_names(runs: Runs) -> pd.Series:
     """Name of each run's method, aligned with `runs.runs`: the algorithm, with the options that tell its variants
     apart where the set holds runs of one algorithm with different options."""
     settings = {run: _own_settings(config) for run, config in runs.configs.items()}
+    siblings = runs.runs.groupby("algorithm", sort=False)["run"]
+    varying = {algorithm: _varying([settings[run] for run in group]) for algorithm, group in siblings}
     names = []
     for run, algorithm in zip(runs.runs["run"], runs.runs["algorithm"], strict=True):
-        siblings = runs.runs.loc[runs.runs["algorithm"] == algorithm, "run"]
-        varying = _varying([settings[sibling] for sibling in siblings])
-        knobs = ", ".join(f"{key}={_short(settings[run].get(key))}" for key in varying)
+        knobs = ", ".join(f"{key}={_short(settings[run].get(key))}" for key in varying[algorithm])
         names.append(f"{algorithm} ({knobs})" if knobs else algorithm)
     return pd.Series(names, index=runs.runs.index, dtype=object)
 

@@ -21,7 +21,7 @@ from analysis.figure_states import (
     propagation_dynamics,
 )
 from analysis.figure_training import average_turns, stage_times
-from analysis.figures import FORMATS, figure_style, learning_curves, save_figure, training_curves
+from analysis.figures import FORMATS, figure_style, learning_figure, save_figure
 from analysis.load import Runs, select
 from analysis.spec import SpecError, slug
 
@@ -29,6 +29,7 @@ _Make = Callable[[Runs, pd.Series], tuple[Figure, list[str]]]
 _MakeOnList = Callable[[Runs, pd.Series, str | None], tuple[Figure, list[str]]]
 
 PLAIN: Mapping[str, tuple[_Make, str]] = {
+    "learning_curves": (learning_figure, "success against updates, episodes and wall time"),
     "average_turns": (average_turns, "steps an episode against updates (GRAFT Figure 3)"),
     "stage_times": (stage_times, "seconds an update by stage (GRAFT Figure 4, GraphHCA Figure 4)"),
     "group_size_dynamics": (group_size_dynamics, "steps a state against updates (GRAFT Figure 5)"),
@@ -45,12 +46,7 @@ ON_LIST: Mapping[str, tuple[_MakeOnList, str]] = {
     "performance_profiles": (performance_profiles, "mean, IQM and share of scores above each level"),
     "probability_of_improvement": (probability_of_improvement, "pairs of methods: which one scores higher"),
 }
-CURVES = "learning_curves"
 CASES = "case_graphs"
-_WORDS = {
-    CURVES: "success against updates, episodes and wall time",
-    CASES: "trajectory graphs of one task group (GRAFT Figures 9 and 10)",
-}
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class Drawn:
 def figure_names() -> dict[str, str]:
     """Name -> what it shows."""
     words = {name: entry[1] for name, entry in [*PLAIN.items(), *ON_LIST.items()]}
-    return {CURVES: _WORDS[CURVES], **words, CASES: _WORDS[CASES]}
+    return {**words, CASES: "trajectory graphs of one task group (GRAFT Figures 9 and 10)"}
 
 
 def draw_figure(
@@ -127,8 +123,6 @@ def _stems(name: str, sets: Sequence[Runs]) -> list[str]:
 def _draw(
     name: str, runs: Runs, methods: pd.Series, stem: Path, formats: tuple[str, ...], evaluation_list: str | None
 ) -> tuple[list[Path], list[str]]:
-    if name == CURVES:
-        return learning_curves(runs, stem, methods, formats), training_curves(runs, methods=methods)[1]
     if name == CASES:
         views, left_out = case_views(runs, methods)
         paths = [draw_case(view, stem.with_name(f"{stem.name}-{slug(method)}"), formats) for method, _, view in views]

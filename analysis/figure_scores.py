@@ -52,7 +52,7 @@ def final_scores(runs: Runs, methods: pd.Series, name: str | None = None) -> Sco
         raise ComparisonError(f"no evaluation list {name!r} in these runs (known: {', '.join(known) or 'none'})")
     chosen = name or next((one for one in known if not one.startswith("training")), known[0] if known else "")
     frame = runs.runs.assign(method=methods)
-    frame = frame[frame["method"] != INITIAL]
+    frame = frame[frame["method"] != INITIAL].sort_values("seed", kind="stable")
     episodes = runs.episodes[(runs.episodes["list"] == chosen) & (runs.episodes["when"] == "after")]
     kinds = kind_names(episodes["kind"]) or ("",)
     rates = 100 * episodes.astype({"success": float}).groupby(["run", "kind"])["success"].mean().unstack("kind")
@@ -62,7 +62,7 @@ def final_scores(runs: Runs, methods: pd.Series, name: str | None = None) -> Sco
         done = [run for run in rows.loc[rows["state"] == "done", "run"] if run in rates.index]
         whole = rates.reindex(done)[list(kinds)].dropna() if done else pd.DataFrame()
         if len(whole):
-            found[method] = whole.to_numpy()
+            found[method] = whole.to_numpy(dtype=float)
         absent = rows[~rows["run"].isin(whole.index)]
         left_out += [
             f"{method} seed {row.seed} ({'not evaluated' if row.state == 'done' else row.state})"
@@ -142,7 +142,8 @@ def probability_of_improvement(runs: Runs, methods: pd.Series, name: str | None 
         low, high = improvement_interval(a, b, rng)
         axes.plot([100 * low, 100 * high], [place, place], color=color[first], linewidth=1.6)
         axes.plot(100 * improvement(a, b), place, "o", color=color[first], markersize=5)
-    axes.axvline(50, color="0.5", linewidth=0.8, linestyle="--")
+    if pairs:
+        axes.axvline(50, color="0.5", linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(pairs)), [f"{first} > {second}" for first, second in pairs])
     axes.set_ylim(max(len(pairs), 1) - 0.5, -0.5)
     axes.set(xlim=(-2, 102), xlabel="probability that a run of the first scores above one of the second, %")

@@ -72,20 +72,12 @@ class Curve:
     seconds: np.ndarray
 
 
-def learning_curves(
-    runs: Runs, stem: str | Path, methods: pd.Series | None = None, formats: Sequence[str] = ("png", "pdf")
-) -> list[Path]:
-    """Success of the training rollouts against updates, episodes and seconds of training, one line a method.
-
-    A line is the mean over seeds, the band spans the lowest and the highest seed (none with one seed). A method with
-    finished runs is drawn from those alone; one without is drawn from what it has and called unfinished. Runs that
-    are left out are named under the panels; a set without any metrics gives a figure that says so.
+def learning_curves(runs: Runs, stem: str | Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
+    """Write `learning_figure` of a comparable set of runs.
 
     Args:
         runs: from `load_runs`; all of one benchmark, model and protocol.
         stem: path of the files without suffix; its folder is made.
-        methods: name of each run's method, aligned with `runs.runs`, of runs that were found comparable; by default
-            `method_names`.
 
     Returns:
         [stem.png, stem.pdf] (or other formats), each written whole or not at all.
@@ -93,13 +85,28 @@ def learning_curves(
     Raises:
         ComparisonError: runs that can't stand in one figure.
     """
-    if methods is None:
-        check_comparable(runs, ())
-    curves, left_out = training_curves(runs, methods=methods)
+    check_comparable(runs, ())
     with figure_style():
-        figure = new_figure(9.6, 3.6)
-        _draw(figure, curves, caption(runs, curves, left_out))
+        figure, _ = learning_figure(runs, method_names(runs))
         return save_figure(figure, Path(stem), formats)
+
+
+def learning_figure(runs: Runs, methods: pd.Series) -> tuple[Figure, list[str]]:
+    """Success of the training rollouts against updates, episodes and seconds of training, one line a method; and the
+    runs left out.
+
+    A line is the mean over seeds, the band spans the lowest and the highest seed (none with one seed). A method with
+    finished runs is drawn from those alone; one without is drawn from what it has and called unfinished. Runs that
+    are left out are named under the panels; a set without any metrics gives a figure that says so.
+
+    Args:
+        runs: found comparable.
+        methods: name of each run's method, aligned with `runs.runs`.
+    """
+    curves, left_out = training_curves(runs, methods=methods)
+    figure = new_figure(9.6, 3.6)
+    _draw(figure, curves, caption(runs, curves, left_out))
+    return figure, left_out
 
 
 def new_figure(width: float, height: float) -> Figure:
