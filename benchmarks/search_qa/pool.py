@@ -44,6 +44,5 @@ class SearchPool:
             raise ValueError(f"a slot may appear once in a step, got {sorted(slots)}")
 
     def close(self) -> None:
-        """Drop the episodes and end connections."""
+        """Drop the episodes. The retriever is the benchmark's and stays."""
         self._episodes.clear()
-        self.retriever.engine.close()

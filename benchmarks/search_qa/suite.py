@@ -77,7 +77,7 @@ class SearchQA:
     # ------------------------------------------------------------------------------------------------ environment
     def pool(self, slots: int, workers: int = 0) -> EnvironmentPool:
         """Slots stepped in this process; `workers` change nothing, since a turn is one batch of searches."""
-        return SearchPool(self.rules, self.retriever(), slots)
+        return SearchPool(self.rules, self.retriever, slots)
 
     @cached_property
     def rules(self) -> Rules:
@@ -96,8 +96,9 @@ class SearchQA:
             world=self._made,
         )
 
+    @cached_property
     def retriever(self) -> Retriever:
-        """A retriever with a memory of its own over the engine."""
+        """The engine with the memory of its answers, shared by all pools."""
         return Retriever(engines.build(self.options, self.profile.dialect), self.options.top_k)
 
     def check(self) -> None:
@@ -130,11 +131,7 @@ class SearchQA:
         }
 
     def _retrieval(self) -> dict[str, Any]:
-        engine = engines.build(self.options, self.profile.dialect)
-        try:
-            return {**engine.record(), "top_k": self.options.top_k}
-        finally:
-            engine.close()
+        return {**self.retriever.engine.record(), "top_k": self.options.top_k}
 
     # ------------------------------------------------------------------------------------------------ text
     def messages(self, view: StepView) -> list[dict[str, str]]:
@@ -177,12 +174,9 @@ class SearchQA:
         """The expert's decisions on questions of search-worlds; it is deterministic, so `runs` repeat themselves."""
         self.lexicon()
         pool = self.pool(1)
-        try:
-            for task in tasks:
-                for _ in range(runs):
-                    yield from self._demonstration(pool, task)
-        finally:
-            pool.close()
+        for task in tasks:
+            for _ in range(runs):
+                yield from self._demonstration(pool, task)
 
     def _demonstration(self, pool: EnvironmentPool, task: Task) -> Iterator[tuple[StepView, str]]:
         (observation,) = pool.reset([task])

@@ -2,8 +2,8 @@
 
 Everything is drawn once from a fixed seed. No passage answers a question by itself: "In which city was the author of
 Silent Harbor born?" needs the passage of the work, then that of its author. Every passage also names people and cities
-that are not the answer. The best policy searches twice, then answers: three actions, success 1 (`tests` prove it for
-every question by exhaustive search).
+that are not the answer. The best policy answers every question: in three actions (search, search, answer), and in two
+for 60 of the 640, where one search happens to show both passages; the tests find this by exhaustive search.
 """
 
 from __future__ import annotations

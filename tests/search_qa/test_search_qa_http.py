@@ -10,8 +10,8 @@ import time
 
 import httpx
 import pytest
-import uvicorn
 from faulty_server import FaultyServer, body, found, slow, status, truncated, wrong_count
+from own_server import OwnServer
 
 from benchmarks.base import Task
 from benchmarks.search_qa import make, questions
@@ -19,7 +19,7 @@ from benchmarks.search_qa.options import Options
 from benchmarks.search_qa.retrieval import engines
 from benchmarks.search_qa.retrieval.base import RetrievalError
 from benchmarks.search_qa.retrieval.http_client import HttpEngine, Server
-from benchmarks.search_qa.retrieval.server import Limits, Service, create_app
+from benchmarks.search_qa.retrieval.server import Limits, Service
 
 
 def client(*urls: str, **settings) -> HttpEngine:
@@ -205,31 +205,6 @@ def test_the_address_may_stay_out_of_the_configuration(monkeypatch):
 
 
 # --- our own server ---------------------------------------------------------------------------------------------------
-
-
-class OwnServer:
-    """Our server in a thread of this process, on a free port or a given one."""
-
-    def __init__(self, service: Service, port: int = 0):
-        self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(("127.0.0.1", port))
-        self.port = self.socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/retrieve"
-        self.server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="error"))
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.005)
-
-    def __enter__(self) -> OwnServer:
-        return self
-
-    def __exit__(self, *_):
-        self.server.should_exit = True
-        self.server.force_exit = True
-        self.thread.join()
-        self.socket.close()
 
 
 @pytest.fixture(scope="module")
