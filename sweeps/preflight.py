@@ -52,10 +52,12 @@ def _check_data(config: Mapping[str, Any]) -> None:
         if config["model"]["kind"] == "tiny":
             benchmark.lexicon()
         _check_services(benchmark)
+        if protocol["state_matching"] == "embedding":
+            _check_embedding(section["name"], benchmark)
+    except ConfigError:
+        raise
     except (ValueError, TypeError, OSError) as error:
         raise _one_line("benchmark.options", error) from None
-    if protocol["state_matching"] == "embedding" and not hasattr(benchmark, "embed"):
-        raise ConfigError(f"protocol.state_matching=embedding: {section['name']} has no model of sentences; use exact")
     lists = {f"protocol.evaluation.lists.{name}": part for name, part in protocol["evaluation"]["lists"].items()}
     if config["algorithm"]["objective"] is not None:
         lists = {"protocol.train": protocol["train"], **lists}
@@ -76,6 +78,13 @@ def _check_services(benchmark: Any) -> None:
     check = getattr(benchmark, "check", None)
     if check is not None:
         check()
+
+
+def _check_embedding(name: str, benchmark: Any) -> None:
+    """A benchmark that embeds states has its model of sentences at hand."""
+    if not hasattr(benchmark, "embed"):
+        raise ConfigError(f"protocol.state_matching=embedding: {name} has no model of sentences; use exact")
+    benchmark.check_embed()
 
 
 def _one_line(where: str, error: Exception) -> ConfigError:

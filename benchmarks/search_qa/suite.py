@@ -164,9 +164,15 @@ class SearchQA:
         """Unit vectors [texts, dimension] of states, for the state key `embedding`, by the option `encoder`."""
         return self._encoder(texts)
 
+    def check_embed(self) -> None:
+        """ValueError when the encoder of `embed` is not at hand; loads nothing."""
+        from benchmarks.search_qa.retrieval.encoders import check_encoder
+
+        check_encoder(self.options.encoder)
+
     @cached_property
     def _encoder(self) -> Any:
-        from benchmarks.search_qa.retrieval.dense import Encoder
+        from benchmarks.search_qa.retrieval.encoders import Encoder
 
         return Encoder(self.options.encoder)
 

@@ -20,12 +20,12 @@ from sweeps.run import run_cell
 from sweeps.store import RunFolder
 
 SMALL = [
-    "benchmark=search_qa", "algorithm=gigpo", "protocol.updates=4", "protocol.group_size=4",
+    "benchmark=search_qa", "algorithm=gigpo", "protocol.updates=3", "protocol.group_size=4",
     "protocol.tasks_per_update=4", "protocol.train.count=4", "protocol.checkpoint_every=1",
     "protocol.evaluation.lists.training_games.count=2", "protocol.evaluation.lists.training_games.repeats=1",
     "protocol.evaluation.lists.unseen_games.count=2", "protocol.evaluation.lists.unseen_games.repeats=1",
     "model.hidden_size=32", "model.heads=2", "model.layers=1", "model.intermediate_size=32",
-    "model.warm_start.tasks=40", "model.warm_start.steps=80", "resources.device=cpu", "resources.threads=1",
+    "model.warm_start.tasks=15", "model.warm_start.steps=40", "resources.device=cpu", "resources.threads=1",
 ]  # fmt: skip
 
 

@@ -55,7 +55,8 @@ def _bm25(data: str, path: str) -> Bm25:
 
 @functools.lru_cache(maxsize=2)
 def _dense(data: str, path: str, encoder: str, index: str, mmap: bool) -> Engine:
-    from benchmarks.search_qa.retrieval.dense import Dense, Encoder, check_memory
+    from benchmarks.search_qa.retrieval.dense import Dense, check_memory
+    from benchmarks.search_qa.retrieval.encoders import Encoder
 
     if index:
         check_memory(Path(index).expanduser(), mmap)  # before the corpus and the encoder
