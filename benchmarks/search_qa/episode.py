@@ -47,7 +47,7 @@ class Episode:
     _counts: _Counts = field(default_factory=_Counts)
     _text: str = ""
     _parts: list[str] = field(default_factory=list)  # actions and observations in turn
-    _found: str = ""  # what could be read of everything retrieved
+    _gold_seen: bool = False  # in some passage that could be read
     _shown: str = ""  # the newest information; the question before any
     _documents: tuple[str, ...] = ()
     _all_documents: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class Episode:
         self._counts.searches += 1
         self._counts.cut += shown.cut
         self._counts.short += len(hits) < self.rules.top_k
-        self._found += f"{shown.plain}\n"
+        self._gold_seen = self._gold_seen or scoring.mentions(shown.plain, self.golds)
         if hits:  # an empty result changes no state
             self._shown = self._text
             self._documents = tuple(sorted({hit.id for hit in hits}))
@@ -179,7 +179,7 @@ class Episode:
             "searches": self._counts.searches,
             "short_results": self._counts.short,
             "cut_texts": self._counts.cut,
-            "gold_in_information": scoring.mentions(self._found, self.golds),
+            "gold_in_information": self._gold_seen,
             "out_of_turns": self._ended == "out of turns" and self._answer is None,
         }
 

@@ -29,7 +29,7 @@ def serve(build: Callable[[], Engine], address: Address, topk: int = 3, queue: i
     address is taken.
     """
     service = Service(Limits(default_k=topk, queue=queue))
-    with _listen(address) as listener:
+    with listen(address) as listener:
         host, port = listener.getsockname()[:2]
         server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", access_log=False))
         threading.Thread(target=_load, args=(service, build, server, f"http://{host}:{port}"), daemon=True).start()
@@ -39,7 +39,8 @@ def serve(build: Callable[[], Engine], address: Address, topk: int = 3, queue: i
     return 1 if service.problem else 0
 
 
-def _listen(address: Address) -> socket.socket:
+def listen(address: Address) -> socket.socket:
+    """A bound socket; RetrievalError when the address is taken or not this machine's."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
