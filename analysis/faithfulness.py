@@ -148,8 +148,9 @@ def _value(text: str) -> Any:
 
 
 def variants(chosen: Iterable[str] | None = None) -> list[Variant]:
-    """The chosen estimators, or every registered one that needs nothing but the rollouts."""
-    return [Variant.parse(text) for text in (estimators() if chosen is None else chosen)]
+    """The chosen estimators, each once, or every registered one."""
+    names = estimators() if chosen is None else [text.strip() for text in chosen]
+    return [Variant.parse(name) for name in dict.fromkeys(names)]
 
 
 # --- measurement ------------------------------------------------------------------------------------------------------

@@ -261,7 +261,7 @@ def _merged(kind: str, size: int, horizon: int, seed: int, worlds: int) -> list[
         ),
         Finding(
             claim="Graph GAE, merged sinks",
-            statement="Graph GAE leaves no more bias than the one-step TD (it is meant to take bias of the values away)",
+            statement="Graph GAE leaves no more bias than the one-step TD (it is meant to take some away)",
             condition="",
             setting=setting,
             met=None,

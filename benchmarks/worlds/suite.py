@@ -61,9 +61,7 @@ class Options:
             if name not in KINDS:
                 near = difflib.get_close_matches(name, KINDS, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(
-                    f"benchmark option kinds: unknown world {name!r}{hint} (known: all, {', '.join(KINDS)})"
-                )
+                raise ValueError(f"kinds: unknown world {name!r}{hint} (known: all, {', '.join(KINDS)})")
         return tuple(name for name in KINDS if name in names)
 
 
