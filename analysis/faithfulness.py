@@ -148,9 +148,13 @@ def _value(text: str) -> Any:
 
 
 def variants(chosen: Iterable[str] | None = None) -> list[Variant]:
-    """The chosen estimators, each once, or every registered one."""
-    names = estimators() if chosen is None else [text.strip() for text in chosen]
-    return [Variant.parse(name) for name in dict.fromkeys(names)]
+    """The chosen estimators, or every registered one. Raises OptionError for one that is unknown or named twice."""
+    found = [Variant.parse(text) for text in (estimators() if chosen is None else chosen)]
+    labels = [variant.label for variant in found]
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise OptionError(f"{twice[0]!r} is named twice")
+    return found
 
 
 # --- measurement ------------------------------------------------------------------------------------------------------

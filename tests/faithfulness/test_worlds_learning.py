@@ -151,6 +151,7 @@ class TestCommands:
         ("arguments", "message"),
         [
             (("claims", "--estimators", "grppo"), "--estimators: there is no estimator 'grppo'"),
+            (("claims", "--estimators", "grpo,grpo"), "--estimators: 'grpo' is named twice"),
             (("faithfulness", "--worlds", "0"), "--worlds must be a whole number >= 1"),
             (("faithfulness", "--seed", "-1"), "--seed must be a whole number >= 0"),
             (("learn", "--worlds", "sokobn"), "did you mean 'sokoban'"),
