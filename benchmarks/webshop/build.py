@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import itertools
@@ -114,6 +115,8 @@ def build(
     except (stream.FormatError, RowError) as error:
         raise BuildError(str(error)) from None
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise BuildError(f"{out} exists already; another process has just built it") from None
         raise BuildError(f"{out}: {error.strerror or error}") from None
     except sqlite3.OperationalError as error:
         raise BuildError(f"{out}: {error}") from None
@@ -184,31 +187,55 @@ class _Builder:
         """Rows that become products: the first of each ASIN."""
         self._side.execute("CREATE TABLE seen (asin TEXT PRIMARY KEY) WITHOUT ROWID")
         for number, raw in enumerate(itertools.islice(stream.array(self._sources.products), self._limit)):
+            if product_rows.skipped(raw):
+                continue
             try:
                 row = product_rows.check(raw)
             except RowError as error:
                 raise BuildError(f"{self._sources.products}: row {number}: {error}") from None
-            if product_rows.skipped(row):
-                continue
             if self._side.execute("INSERT OR IGNORE INTO seen VALUES (?)", (row["asin"],)).rowcount:
                 yield row
 
     def _add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         for row, nouns in zip(rows, self._tagger.nouns(row["name"] for row in rows), strict=True):
-            extra = self._entry(row["asin"], "attributes") or {}
-            if "attributes" not in extra:
-                self._without_attributes += 1
+            extra = self._extra(row["asin"])
             try:
                 product = product_rows.clean(row, extra.get("attributes"), nouns)
-            except (AttributeError, KeyError, TypeError) as error:
+                data = product.pack()
+            except (AttributeError, KeyError, TypeError, UnicodeEncodeError) as error:
                 source = self._sources.products
                 raise BuildError(f"{source}: product {row['asin']} cannot be read ({error!r})") from None
-            self._add_product(product, extra)
+            self._add_product(product, data, extra)
         if self._progress is not None:
             self._progress(self._products)
 
-    def _add_product(self, product: Product, extra: Mapping[str, Any]) -> None:
-        position, data = self._products, product.pack()
+    def _extra(self, asin: str) -> Mapping[str, Any]:
+        """What the ins file says about a product; empty where it says nothing."""
+        extra = self._entry(asin, "attributes") or {}
+        lists = ("attributes", "instruction_attributes")
+        if not isinstance(extra, Mapping) or not all(_texts(extra[key]) for key in lists if extra.get(key) is not None):
+            raise BuildError(f"{self._sources.attributes}: the entry of {asin} cannot be read")
+        if not isinstance(extra.get("instruction"), str | None):
+            raise BuildError(f"{self._sources.attributes}: the instruction of {asin} is no text")
+        if "attributes" not in extra:
+            self._without_attributes += 1
+        return extra
+
+    def _human(self, asin: str) -> Iterator[Mapping[str, Any]]:
+        """People's instructions for a product that make goals."""
+        entries = self._entry(asin, "human") or []
+        for entry in entries if isinstance(entries, list) else [entries]:
+            wanted = entry.get("instruction_attributes") if isinstance(entry, Mapping) else entry
+            if isinstance(entry, Mapping) and not wanted:
+                continue
+            if not _texts(wanted) or not isinstance(entry.get("instruction"), str):
+                raise BuildError(f"{self._sources.humans}: an instruction of {asin} cannot be read")
+            if not _texts(entry.get("instruction_options") or []):
+                raise BuildError(f"{self._sources.humans}: the options of an instruction of {asin} cannot be read")
+            yield entry
+
+    def _add_product(self, product: Product, data: bytes, extra: Mapping[str, Any]) -> None:
+        position = self._products
         self._products += 1
         self._hash.update(data)
         self._database.execute(
@@ -221,10 +248,9 @@ class _Builder:
         self._add_goals(position, product, extra)
 
     def _add_goals(self, position: int, product: Product, extra: Mapping[str, Any]) -> None:
-        for entry in self._entry(product.asin, "human") or ():
-            if entry.get("instruction_attributes"):
-                instruction, options = entry["instruction"].strip("."), entry.get("instruction_options") or []
-                self._add_goal("human", position, product, instruction, entry["instruction_attributes"], options, 1)
+        for entry in self._human(product.asin):
+            instruction, options = entry["instruction"].strip("."), entry.get("instruction_options") or []
+            self._add_goal("human", position, product, instruction, entry["instruction_attributes"], options, 1)
         instruction, attributes = extra.get("instruction"), extra.get("instruction_attributes")
         if instruction is not None and attributes:
             variants = math.prod(len(values) for values in product.options.values())
@@ -280,3 +306,7 @@ class _Builder:
             "tagger": self._tagger.name,
             "files": {path.name: path.stat().st_size for path in self._sources.paths},
         }
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(element, str) for element in value)

@@ -45,9 +45,12 @@ class Episode:
         return StepResult(self.observation(), self._reward(step), step.done, won, admissible, self.measures())
 
     def _listed(self, action: str) -> bool:
-        """Whether an action that did nothing was on the page's own list, as `click[search]` is."""
-        parsed = parse_action(action)
-        return parsed == ("click", "search") and "search" in self.session.page.clickables
+        """Whether an action that did nothing was on the page's own list, as `click[search]` is, or the click on a
+        value with a bracket in it."""
+        clickables = self.session.page.clickables
+        if "search" in clickables and parse_action(action) == ("click", "search"):
+            return True
+        return action in {f"click[{label}]" for label in clickables}
 
     def _count(self, action: str, step: Step, *, changed: bool, admissible: bool) -> None:
         self.searches += step.accepted and action.startswith("search")

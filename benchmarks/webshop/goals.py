@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import random
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -67,12 +67,13 @@ class FixedPrices:
 class SequentialPrices:
     """One stream for all prices in catalogue order, then all bounds in goal order, as the original draws them."""
 
-    def __init__(self, store: Store, sources: Sequence[GoalSource], seed: int) -> None:
+    def __init__(self, store: Store, sources: Iterable[GoalSource], seed: int) -> None:
         rng = random.Random(seed)
         self._prices = np.full(len(store), math.nan)
         for position, low, high in store.ranges():
             self._prices[position] = rng.uniform(low, high)
-        self._bounds = [draw_bound(rng, self.between(s.position, s.low, s.high)) for s in sources]
+        bounds = (draw_bound(rng, self.between(s.position, s.low, s.high)) for s in sources)
+        self._bounds = np.fromiter((math.nan if bound is None else bound for bound in bounds), dtype=np.float64)
 
     def price(self, position: int, product: Product) -> float:
         """The price of a product."""
@@ -85,7 +86,8 @@ class SequentialPrices:
 
     def bound(self, source: GoalSource, price: float) -> float | None:
         """The highest price a goal allows; None for no bound."""
-        return self._bounds[source.number]
+        drawn = float(self._bounds[source.number])
+        return None if math.isnan(drawn) else drawn
 
 
 def ends(product: Product) -> tuple[float, float]:
@@ -100,33 +102,33 @@ def draw_bound(rng: random.Random, price: float) -> float | None:
 
 
 class GoalList:
-    """All goals of one kind in the catalogue's order, made when asked for."""
+    """All goals of one kind in the catalogue's order, made when asked for: memory holds a few numbers a goal."""
 
     def __init__(self, store: Store, kind: str, prices: str, seed: int) -> None:
         self.store, self.kind = store, kind
-        self.sources = store.goal_sources(kind)
         self.prices: FixedPrices | SequentialPrices = (
-            SequentialPrices(store, self.sources, seed) if prices == "sequential" else FixedPrices(seed)
+            SequentialPrices(store, store.goal_sources(kind), seed) if prices == "sequential" else FixedPrices(seed)
         )
-        self._ends = list(itertools.accumulate(source.variants for source in self.sources))
+        self._ends = np.cumsum(np.fromiter(store.goal_variants(kind), dtype=np.int64))
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return int(self._ends[-1]) if len(self._ends) else 0
 
     def __iter__(self) -> Iterator[Goal]:
         return (self.goal(index) for index in range(len(self)))
 
-    def order(self, seed: int = SHUFFLE_SEED) -> list[int]:
+    def order(self, seed: int = SHUFFLE_SEED) -> np.ndarray:
         """Indices in the order that a shuffle with this seed gives."""
-        indices = list(range(len(self)))
+        indices = array("i", range(len(self)))
         random.Random(seed).shuffle(indices)
-        return indices
+        return np.frombuffer(indices, dtype=np.intc)
 
     def goal(self, index: int) -> Goal:
         """The goal with everything that an episode needs, as strict JSON."""
+        index = int(index)  # of numpy's kind if it comes from `order`
         number = int(np.searchsorted(self._ends, index, side="right"))
-        source = self.sources[number]
-        variant = index - (self._ends[number] - source.variants)
+        source = self.store.goal_source(self.kind, number)
+        variant = index - (int(self._ends[number]) - source.variants)
         product = self.store.product(source.position)
         options = source.options if self.kind == "human" else combination(product.options, variant)
         price = self.prices.between(source.position, source.low, source.high)
@@ -156,7 +158,7 @@ class GoalList:
     @cached_property
     def _uses(self) -> Counter[str]:
         uses: Counter[str] = Counter()
-        for source in self.sources:
+        for source in self.store.goal_sources(self.kind):
             for attribute in source.attributes:
                 uses[attribute] += source.variants
         return uses
@@ -200,13 +202,13 @@ def split_bounds(total: int) -> dict[str, range]:
     return {"test": range(test), "eval": range(test, held), "train": range(held, total)}
 
 
-def held_out_places(goals: GoalList, split: str) -> list[int]:
-    """Indices of a split's goals, in order, in one canonical list for all workers."""
+def held_out_places(goals: GoalList) -> dict[str, np.ndarray]:
+    """Indices of each split's goals, in order, in one canonical list for all workers."""
     order = goals.order()
-    return [order[place] for place in split_bounds(len(goals))[split]]
+    return {split: order[places.start : places.stop] for split, places in split_bounds(len(goals)).items()}
 
 
-def worker_places(goals: GoalList, split: str, seed: int) -> list[int]:
+def worker_places(goals: GoalList, split: str, seed: int) -> np.ndarray:
     """Indices that verl-agent's workers play, reset by reset: 16 groups in training, 128 in validation (`test`).
 
     Worker w shuffles the goals with seed + w (validation: seed + 1000 + w); each reset draws different places, the
@@ -219,8 +221,5 @@ def worker_places(goals: GoalList, split: str, seed: int) -> list[int]:
         raise ValueError(f"goals=verl_agent needs {workers} goals for {split}, {goals.store.name} has {len(pool)}")
     rng = np.random.RandomState(base)
     orders = [goals.order(base + worker) for worker in range(workers)]
-    return [
-        orders[worker][place]
-        for _ in range(RESETS[split])
-        for worker, place in enumerate(rng.choice(pool, size=workers, replace=False).tolist())
-    ]
+    draws = [rng.choice(pool, size=workers, replace=False) for _ in range(RESETS[split])]
+    return np.array([orders[worker][place] for draw in draws for worker, place in enumerate(draw)], dtype=np.intc)

@@ -60,10 +60,10 @@ class Product:
         return cls(**{**fields, "prices": tuple(fields["prices"])})
 
 
-def skipped(row: Mapping[str, Any]) -> bool:
-    """Whether the original leaves a row out whatever came before it: no ASIN, or one that is too long."""
-    asin = row["asin"]
-    return asin == "nan" or len(asin) > LONGEST_ASIN
+def skipped(row: Any) -> bool:
+    """Whether the original leaves a row out, whatever else it holds: no ASIN, or one that is too long."""
+    asin = row.get("asin") if isinstance(row, Mapping) else None
+    return isinstance(asin, str) and (asin == "nan" or len(asin) > LONGEST_ASIN)
 
 
 def check(row: Any) -> Mapping[str, Any]:

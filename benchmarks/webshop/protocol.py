@@ -25,10 +25,10 @@ _FALLBACK = 20  # characters of a reply without tags that are sent to the enviro
 
 def shown(text: str, instruction: str) -> str:
     """What follows the task in an observation of `text` mode, each segment quoted; other texts as they are."""
-    parts = text.split(" [SEP] ")
-    if instruction not in parts:
+    parts, task = text.split(" [SEP] "), instruction.strip()  # pages strip what they show
+    if task not in parts:
         return text
-    return " [SEP] ".join(f"'{part}'" for part in parts[parts.index(instruction) + 1 :])
+    return " [SEP] ".join(f"'{part}'" for part in parts[parts.index(task) + 1 :])
 
 
 def messages(view: StepView, history: int, actions: tuple[str, ...]) -> list[dict[str, str]]:

@@ -33,6 +33,7 @@ CREATE TABLE goals (kind TEXT, number INTEGER, position INTEGER, low REAL, high 
   PRIMARY KEY (kind, number)) WITHOUT ROWID;
 CREATE TABLE ranges (position INTEGER PRIMARY KEY, low REAL, high REAL);
 """
+_SOURCES = "SELECT number, position, low, high, variants, data FROM goals"
 _KEPT = 512  # products in memory, about 3 kB each
 
 
@@ -121,12 +122,22 @@ class Store:
         """(position, low, high) of every product whose price is a range, in order."""
         yield from self._connection.execute("SELECT position, low, high FROM ranges ORDER BY position")
 
-    def goal_sources(self, kind: str) -> list[GoalSource]:
-        """Sources of "human" or "synthetic" goals, in the catalogue's order."""
-        rows = self._all(
-            "SELECT number, position, low, high, variants, data FROM goals WHERE kind = ? ORDER BY number", kind
-        )
-        return [GoalSource(*row[:5], **json.loads(row[5])) for row in rows]
+    def goal_sources(self, kind: str) -> Iterator[GoalSource]:
+        """Sources of "human" or "synthetic" goals, in the catalogue's order, from the disk."""
+        for row in self._connection.execute(f"{_SOURCES} WHERE kind = ? ORDER BY number", (kind,)):
+            yield _source(row)
+
+    def goal_source(self, kind: str, number: int) -> GoalSource:
+        """One of `goal_sources`. IndexError for a number that it does not have."""
+        row = self._one(f"{_SOURCES} WHERE kind = ? AND number = ?", kind, number)
+        if row is None:
+            raise IndexError(f"{self.name} has no {kind} goal source {number}")
+        return _source(row)
+
+    def goal_variants(self, kind: str) -> Iterator[int]:
+        """How many goals each source gives, in order."""
+        found = self._connection.execute("SELECT variants FROM goals WHERE kind = ? ORDER BY number", (kind,))
+        return (variants for (variants,) in found)
 
     @cached_property
     def size(self) -> int:
@@ -153,6 +164,10 @@ class Store:
     def _all(self, statement: str, *values: Any) -> list[Any]:
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
+
+
+def _source(row: tuple[Any, ...]) -> GoalSource:
+    return GoalSource(*row[:5], **json.loads(row[5]))
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

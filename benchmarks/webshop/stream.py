@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 CHUNK = 1 << 22  # characters read at a time
+LONGEST = 1 << 26  # characters of one element; a real product has some thousands
 _SPACE = " \t\r\n"
 
 
@@ -79,6 +80,8 @@ class _Reader:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
+                if len(self._text) - self._at > LONGEST:
+                    raise self._error(f"no whole element in {LONGEST} characters: not JSON ({error.msg})") from None
                 if not self._fill():
                     raise self._error(f"cut off, or not JSON ({error.msg}); get the file again") from None
                 continue

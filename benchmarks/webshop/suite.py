@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from benchmarks.base import EnvironmentPool, ParsedAction, StepView, Task, TaskSet
 from benchmarks.webshop import compact, default, goals, oracle, protocol, shop
 from benchmarks.webshop.episode import Episode
@@ -97,12 +99,12 @@ class WebShop:
         return Task(name, goal["category"], goal)
 
     @cached_property
-    def _placed(self) -> dict[str, list[int]]:
+    def _placed(self) -> dict[str, np.ndarray]:
         if self.options.goals == "verl_agent":
             return {split: goals.worker_places(self.goals, split, self.options.seed) for split in goals.WORKERS}
-        return {split: goals.held_out_places(self.goals, split) for split in goals.SPLITS}
+        return goals.held_out_places(self.goals)
 
-    def _places(self, split: str) -> list[int]:
+    def _places(self, split: str) -> np.ndarray:
         if split not in self.splits():
             raise ValueError(f"unknown WebShop split {split!r} (known: {', '.join(self.splits())})")
         return self._placed[split]

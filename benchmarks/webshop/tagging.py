@@ -92,12 +92,19 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._table: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+            table = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise TaggerError(f"{path}: no table of nouns ({error})") from None
+        if not isinstance(table, dict) or not all(_texts(nouns) for nouns in table.values()):
+            raise TaggerError(f"{path}: no table of nouns (a JSON object from title to a list of nouns is needed)")
+        self._table: dict[str, list[str]] = table
         self.name = f"table-{path.stem}"
 
     def nouns(self, titles: Iterable[str]) -> Iterator[list[str]]:
         rules = Rules()
         for title in titles:
-            yield self._table.get(title) or next(rules.nouns([title]))
+            yield self._table[title] if title in self._table else next(rules.nouns([title]))
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(element, str) for element in value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import benchmarks
 from benchmarks.base import Benchmark, EnvironmentPool, StepView, Task
 from benchmarks.webshop import WebShop, make, menu, oracle, pages, protocol, shop
+from benchmarks.webshop.build import build
 from benchmarks.webshop.episode import Episode
 from benchmarks.webshop.session import ITEM, RESULTS, State
 from sweeps.cli import main
@@ -121,6 +123,23 @@ def test_the_option_chosen_again_is_a_noop(official: WebShop) -> None:
     assert episode.measures()["noops"] == before + 1
 
 
+def test_what_the_page_lists_is_admissible_even_where_it_does_nothing(
+    tmp_path: Path, rows: Callable[..., Any], files: Callable[..., Any]
+) -> None:
+    values = [{"value": value} for value in ("a [b]", "", "c")]
+    build(files(rows(5, customization_options={"size": values})), tmp_path / "store")
+    benchmark = make(data=str(tmp_path / "store"), goal_kind="synthetic")
+    episode = benchmark.episode(benchmark.task_set("train", 1).tasks[0])
+    episode.step("search[chair]")
+    episode.step("click[p0000]")
+    for noops, action in enumerate(("click[a [b]]", "click[]"), start=1):
+        assert action in episode.observation().admissible
+        result = episode.step(action)
+        assert result.admissible
+        assert result.measures["noops"] == noops
+    assert episode.step("click[a]").admissible is False
+
+
 def test_no_step_after_the_purchase(official: WebShop) -> None:
     task = official.task_set("train", 1).tasks[0]
     episode, results = _bought(official, task)
@@ -215,6 +234,7 @@ def test_shown() -> None:
     text = "Instruction: [SEP] buy it [SEP] Back to Search [SEP] Page 1"
     assert protocol.shown(text, "buy it") == "'Back to Search' [SEP] 'Page 1'"
     assert protocol.shown("Thank you [SEP] None", "buy it") == "Thank you [SEP] None"
+    assert protocol.shown(pages.plain_text(pages.start(" buy it ")), " buy it ") == "'Search'"
 
 
 def test_prompt(official: WebShop) -> None:

@@ -126,6 +126,47 @@ def test_a_row_that_is_no_product(tmp_path: Path, rows: Rows, files: Files) -> N
     _refused(tmp_path, paths, "row 3: a product needs a text 'query'")
 
 
+def test_skipped_rows_may_hold_anything(tmp_path: Path, rows: Rows, files: Files) -> None:
+    paths = files(rows(5))
+    made = [*rows(5), {"asin": "nan", "name": None}, {"asin": "TOOLONGASIN", "query": None}]
+    paths[0].write_text(json.dumps(made), encoding="utf-8")
+    assert build(paths, tmp_path / "store")["products"] == 5
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ["x"], [{"instruction_attributes": ["oak"]}], [{"instruction_attributes": ["oak"], "instruction": None}],
+        [{"instruction_attributes": "oak", "instruction": "buy"}],
+        [{"instruction_attributes": ["oak"], "instruction": "buy", "instruction_options": {"size": "s"}}],
+    ],
+)  # fmt: skip
+def test_instructions_that_are_none(tmp_path: Path, rows: Rows, files: Files, entries: list[Any]) -> None:
+    paths = [*files(rows(5)), tmp_path / "humans.json"]
+    paths[2].write_text(json.dumps({"P0003": entries}), encoding="utf-8")
+    _refused(tmp_path, paths, "humans.json: .* of P0003 cannot be read")
+
+
+@pytest.mark.parametrize("entry", [["x"], {"attributes": "oak"}, {"attributes": ["oak"], "instruction": 5}])
+def test_attributes_that_are_none(tmp_path: Path, rows: Rows, files: Files, entry: Any) -> None:
+    products, ins = files(rows(5))
+    ins.write_text(json.dumps({"P0000": {"attributes": []}, "P0003": entry}), encoding="utf-8")
+    _refused(tmp_path, [products, ins], "ins.json: .* of P0003")
+
+
+def test_texts_that_cannot_be_written(tmp_path: Path, rows: Rows, files: Files) -> None:
+    _refused(tmp_path, files(rows(2, name="a \ud800 chair")), "product P0000 cannot be read")
+
+
+def test_an_element_without_end_is_not_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CHUNK", 100)
+    monkeypatch.setattr(stream, "LONGEST", 1000)
+    path = tmp_path / "a.json"
+    path.write_text('[{"a": 1}, {"b": \\x' + ", " * 50_000 + "}]", encoding="utf-8")
+    with pytest.raises(stream.FormatError, match=r"a\.json: character \d+: no whole element in 1000 characters"):
+        list(stream.array(path))
+
+
 def test_no_overwriting(tmp_path: Path, rows: Rows, files: Files) -> None:
     paths = files(rows(5))
     build(paths, tmp_path / "store")
@@ -206,6 +247,12 @@ def test_taggers(tmp_path: Path) -> None:
     found = tagging.tagger(f"table:{table}")
     assert list(found.nouns([*titles, "A Lamp"])) == [["chairs"], ["lamp"]]
     assert found.name == "table-nouns"
+    table.write_text(json.dumps({"A Lamp": []}), encoding="utf-8")
+    assert list(tagging.tagger(f"table:{table}").nouns(["A Lamp"])) == [[]]  # a title without nouns is known to be so
+    for content in ([], {"A Lamp": "lamp"}, {"A Lamp": None}):
+        table.write_text(json.dumps(content), encoding="utf-8")
+        with pytest.raises(tagging.TaggerError, match="no table of nouns"):
+            tagging.tagger(f"table:{table}")
     for name, match in (("nltk", "known: rules"), ("table:/nowhere", "no table"), ("spacy:", "unknown tagger")):
         with pytest.raises(tagging.TaggerError, match=match):
             tagging.tagger(name)

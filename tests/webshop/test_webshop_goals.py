@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,27 @@ def test_a_catalogue_without_human_goals(tmp_path: Path, rows: Callable[..., Any
     with pytest.raises(ValueError, match=r"0 human goals.*goal_kind=synthetic"):
         make(data=str(tmp_path / "store")).task_set("train")
     assert len(make(data=str(tmp_path / "store"), goal_kind="synthetic").task_set("train")) == 3
+
+
+def test_goals_take_little_memory(tmp_path: Path, rows: Callable[..., Any], files: Callable[..., Any]) -> None:
+    build(
+        files(rows(3000, customization_options={"size": [{"value": f"s{n}"} for n in range(10)]})), tmp_path / "store"
+    )
+    store = Store(tmp_path / "store")
+    store.product(0)
+    tracemalloc.start()
+    found = GoalList(store, "synthetic", "sequential", 0)
+    places = goals.held_out_places(found)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert sum(map(len, places.values())) == len(found) == 30_000
+    assert held < 4 * 30_000 + 24 * 3000 + 20_000  # four bytes a goal, three numbers a product
+
+
+def test_shuffles_are_those_of_a_list(fixed: WebShop) -> None:
+    plain = list(range(len(fixed.goals)))
+    random.Random(233).shuffle(plain)
+    assert fixed.goals.order().tolist() == plain
 
 
 # --- reward -----------------------------------------------------------------------------------------------------------
