@@ -154,6 +154,7 @@ class TestInABrowser:
         for section in ("tables", "curves", "timing", "subtasks", "graphs", "runs"):
             find(f'nav a[href="#{section}"]').click()
             assert browser.current_url.endswith(f"#{section}")
+        find('nav a[href="#curves"]').click()
         curves = find("#curve-charts .chart")
         assert len(curves.find_elements("css selector", "polyline")) == 3
         curves.find_element("xpath", ".//button[text()='episodes']").click()
@@ -161,6 +162,7 @@ class TestInABrowser:
         curves.find_element("xpath", ".//button[contains(., 'grpo')]").click()
         assert len(curves.find_elements("css selector", "polyline")) == 2
         assert len(browser.find_elements("css selector", "#timing-charts rect")) == 8  # two methods, four stages
+        find('nav a[href="#graphs"]').click()
         Select(find("#graph-view select")).select_by_index(1)
         stage, layer = find(".stage"), find(".stage > g")
         before = layer.get_attribute("transform")
@@ -180,6 +182,7 @@ class TestInABrowser:
         assert "open" in text
         Select(find('select[aria-label="highlighted trajectory"]')).select_by_index(1)
         assert len(browser.find_elements("css selector", ".edge.casing")) == 2
+        find('nav a[href="#runs"]').click()
         find("#filter").send_keys("gigpo failed")
         assert find("#run-count").text == "1 of 4 runs"
         assert find("#run-table td a").get_attribute("href").endswith("/config.yaml")
