@@ -105,16 +105,23 @@ class StepView:
 @dataclass(frozen=True)
 class ParsedAction:
     """`action` is what was done, as estimators compare it; `format_valid` is False when the reply broke the reply
-    format. `message`, where given, goes to the environment and into later prompts in its place."""
+    format. `message`, where given, goes to the environment and into later prompts in its place; `record`, where given,
+    into later prompts in place of both."""
 
     action: str
     format_valid: bool
     message: str | None = None
+    record: str | None = None
 
     @property
     def sent(self) -> str:
         """What the environment gets."""
         return self.action if self.message is None else self.message
+
+    @property
+    def shown(self) -> str:
+        """What later prompts show of the step."""
+        return self.sent if self.record is None else self.record
 
 
 class EnvironmentPool(Protocol):
@@ -174,4 +181,13 @@ class Benchmark(Protocol):
 
     def demonstrations(self, tasks: Sequence[Task], runs: int, seed: int) -> Iterator[tuple[StepView, str]]:
         """Expert decisions for behavior cloning: (what was seen, expert action)."""
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A benchmark that puts an expert's decisions into words, as worked examples in prompts need it."""
+
+    def reply(self, view: StepView, action: str) -> str:
+        """What the expert could have written: a thought, then the action, in the reply format of `parse`."""
         ...

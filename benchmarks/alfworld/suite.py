@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from benchmarks.alfworld import caches, compact, official, oracle, protocol, rooms, synth, upstream
+from benchmarks.alfworld import caches, compact, official, oracle, protocol, rooms, synth, thoughts, upstream
 from benchmarks.alfworld.game_data import GameData
 from benchmarks.alfworld.options import SPLITS, Options
 from benchmarks.alfworld.pool import LocalPool
@@ -92,6 +92,10 @@ class AlfWorld:
     def parse(self, reply: str) -> ParsedAction:
         """Read a chat model's reply."""
         return protocol.parse(reply)
+
+    def reply(self, view: StepView, action: str) -> str:
+        """An expert's decision in words, for worked examples."""
+        return thoughts.reply(view, action)
 
     def compact(self, view: StepView) -> str:
         """The prompt of one step in the closed vocabulary of the tiny policy; without the admissible list."""

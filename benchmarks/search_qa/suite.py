@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import EnvironmentPool, ParsedAction, StepView, Task, TaskSet
-from benchmarks.search_qa import notes, questions, worlds
+from benchmarks.search_qa import expert, notes, questions, worlds
 from benchmarks.search_qa.episode import Rules
 from benchmarks.search_qa.limits import Cutter
 from benchmarks.search_qa.options import SAMPLES, Options
@@ -142,6 +142,10 @@ class SearchQA:
         """Read a chat model's reply by the profile's rules."""
         return self.profile.parse(reply)
 
+    def reply(self, view: StepView, action: str) -> str:
+        """An expert's decision in words, for worked examples."""
+        return expert.reply(view, action)
+
     def compact(self, view: StepView) -> str:
         """The prompt of one step in the closed vocabulary of search-worlds, for the tiny policy."""
         return notes.compact(view)
@@ -177,9 +181,12 @@ class SearchQA:
         return Encoder(self.options.encoder)
 
     def demonstrations(self, tasks: Sequence[Task], runs: int, seed: int) -> Iterator[tuple[StepView, str]]:
-        """The expert's decisions on questions of search-worlds; it is deterministic, so `runs` repeat themselves."""
-        self.lexicon()
+        """An expert's decisions; both are deterministic, so `runs` repeat themselves. That of search-worlds reasons
+        from what it reads, that of open questions knows the answers (`expert`)."""
         pool = self.pool(1)
+        if not self._made:
+            yield from expert.demonstrations(pool, tasks, runs, self.options.generations)
+            return
         for task in tasks:
             for _ in range(runs):
                 yield from self._demonstration(pool, task)

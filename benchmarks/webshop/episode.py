@@ -36,13 +36,17 @@ class Episode:
         if self._over:
             raise RuntimeError(f"the episode of {self.task_id} is over (something was bought); reset before acting")
         before = self.session.state
-        action = self._menu.get(action, action)
+        action = self.official(action)
         step = self.session.step(action)
         admissible = step.accepted or self._listed(action)
         self._count(action, step, changed=self.session.state != before, admissible=admissible)
         self._look()
         won = step.done and self.score == 1.0
         return StepResult(self.observation(), self._reward(step), step.done, won, admissible, self.measures())
+
+    def official(self, command: str) -> str:
+        """The action that a short command of this page stands for; other texts as they are."""
+        return self._menu.get(command, command)
 
     def _listed(self, action: str) -> bool:
         """Whether an action that did nothing was on the page's own list, as `click[search]` is, or the click on a

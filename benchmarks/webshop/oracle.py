@@ -194,3 +194,28 @@ def _demonstration(episode: Episode, rng: random.Random, patience: float) -> Ite
         history.append((observation.text, command))
         result = episode.step(command)
         observation, done = result.observation, result.done
+
+
+def translated_demonstrations(
+    start: Callable[[Task], Episode], start_short: Callable[[Task], Episode], tasks: Sequence[Task], runs: int
+) -> Iterator[tuple[StepView, str]]:
+    """(view, official action) of a shopper that always reads; it is deterministic, so `runs` repeat themselves.
+
+    The shopper plays an episode with short commands, and each action is done in an official one, whose views these are.
+    """
+    for task in tasks:
+        for _ in range(runs):
+            yield from _translated(start(task), start_short(task))
+
+
+def _translated(episode: Episode, short: Episode) -> Iterator[tuple[StepView, str]]:
+    history: list[tuple[str, str]] = []
+    observation, done = episode.observation(), False
+    while not done and len(history) < HORIZON:
+        command = shopper(short.observation())
+        action = short.official(command)
+        yield StepView(observation, len(history), HORIZON, tuple(history)), action
+        history.append((observation.text, action))
+        short.step(command)
+        result = episode.step(action)
+        observation, done = result.observation, result.done

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from benchmarks.base import EnvironmentPool, ParsedAction, StepView, Task, TaskSet
-from benchmarks.webshop import compact, default, goals, oracle, protocol, shop
+from benchmarks.webshop import compact, default, goals, oracle, protocol, shop, thoughts
 from benchmarks.webshop.episode import Episode
 from benchmarks.webshop.goals import Goal
 from benchmarks.webshop.options import Options
@@ -174,6 +175,10 @@ class WebShop:
         """Read a chat model's reply."""
         return protocol.parse(reply)
 
+    def reply(self, view: StepView, action: str) -> str:
+        """An expert's decision in words, for worked examples; `action` is an official one."""
+        return thoughts.reply(view, action)
+
     def compact(self, view: StepView) -> str:
         """The prompt of one step in the closed vocabulary of the tiny policy; needs `commands=short`."""
         return compact.compact(view)
@@ -189,5 +194,12 @@ class WebShop:
         return compact.words(text)
 
     def demonstrations(self, tasks: Sequence[Task], runs: int, seed: int) -> Iterator[tuple[StepView, str]]:
-        """A reading shopper's decisions for behavior cloning; see `oracle.demonstrations`."""
-        return oracle.demonstrations(self.episode, tasks, runs, seed)
+        """A reading shopper's decisions, with `commands=short` for behavior cloning; see `oracle.demonstrations`."""
+        if self.options.commands == "short":
+            return oracle.demonstrations(self.episode, tasks, runs, seed)
+        return oracle.translated_demonstrations(self.episode, self._menu_episode, tasks, runs)
+
+    def _menu_episode(self, task: Task) -> Episode:
+        """An episode with short commands, whatever the benchmark's own are."""
+        options = replace(self.options, commands="short")
+        return Episode(task.id, task.payload, self._shop, self.goals.prices.price, options)
