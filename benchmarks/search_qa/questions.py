@@ -54,6 +54,7 @@ DATA_SETS = (
 )
 TRAIN_ROWS = {"nq": 79_168, "hotpotqa": 90_447}  # nq_hotpotqa_train: 169,615
 _BY_NAME = {name: known for known in DATA_SETS for name in (known.name, *known.aliases)}
+_VERL = "searchR1_"  # before the set's name in files that verl's preparation wrote
 
 
 class DataError(ValueError):
@@ -82,7 +83,9 @@ def shipped(name: str) -> tuple[Question, ...]:
     path = shipped_path(f"{name}.questions.jsonl.gz")
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         rows = [json.loads(line) for line in stream]
-    return tuple(sorted((question_of(row, f"{path.name}, row {i}") for i, row in enumerate(rows)), key=lambda q: q.id))
+    return tuple(
+        sorted((question_of(row, f"{path.name}, line {i}") for i, row in enumerate(rows, start=1)), key=lambda q: q.id)
+    )
 
 
 def split_by_id(questions: Iterable[Question], train_share: float) -> dict[str, tuple[Question, ...]]:
@@ -95,49 +98,77 @@ def split_by_id(questions: Iterable[Question], train_share: float) -> dict[str, 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def question_of(row: Mapping[str, Any], where: str, source: str = "") -> Question:
+def question_of(row: Any, where: str, source: str = "") -> Question:
     """A question from FlashRAG's row or one of the published Parquet files. DataError, naming `where`, otherwise.
 
-    White space around it is cut and a question mark added where there is none, as the published preparation does.
+    White space around it is cut and a question mark added where there is none, as the published preparation does. A
+    row without an id is named by its place, the last word of `where`.
     """
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}: not a JSON object")
     text, golds = _text(row), _golds(row)
     if not text:
         raise DataError(f"{where}: the question is empty")
-    if not golds:
+    if not golds or not all(_is_answer(gold) for gold in golds):
         raise DataError(f"{where}: no golden_answers (a list of texts)")
-    name = source or str(row.get("data_source") or "")
+    name = str(source or row.get("data_source") or "").removeprefix(_VERL)
     known = _BY_NAME.get(name.lower())
     identity = row.get("id")
     if identity is None:
-        extra = row.get("extra_info") or {}
+        extra = _part(row, "extra_info")
         identity = f"{extra.get('split', 'row')}_{extra.get('index', where.rpartition(' ')[2])}"
-    return Question(f"{known.name if known else name or 'qa'}/{identity}", text, golds, known.name if known else name)
+    kind = known.name if known else name
+    return Question(f"{kind or 'qa'}/{identity}", text, tuple(map(str, golds)), kind)
 
 
 def _text(row: Mapping[str, Any]) -> str:
     text = row.get("question")
     if text is None:
-        text = (row.get("env_kwargs") or {}).get("question")
-    text = str(text or "").strip()
+        text = _part(row, "env_kwargs").get("question")
+    text = text.strip() if isinstance(text, str) else ""
     return text if not text or text.endswith("?") else text + "?"
 
 
-def _golds(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _golds(row: Mapping[str, Any]) -> list[Any]:
     found = row.get("golden_answers")
     if found is None:
-        found = ((row.get("reward_model") or {}).get("ground_truth") or {}).get("target")
-    if isinstance(found, str):
-        found = [found]
-    return tuple(str(gold) for gold in found) if found is not None else ()
+        found = _part(_part(row, "reward_model"), "ground_truth").get("target")
+    return found if isinstance(found, list) else [found]
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a .jsonl, .json or .parquet file, through Hugging Face `datasets`, streamed: nothing is cached."""
-    import datasets
+def _part(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = row.get(name)
+    return part if isinstance(part, Mapping) else {}
 
+
+def _is_answer(gold: Any) -> bool:
+    return isinstance(gold, (str, int, float)) and not isinstance(gold, bool)
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, row) of a .parquet file or one of JSON Lines, through Hugging Face `datasets`, streamed: nothing is
+    cached.
+
+    Lines are read as text and each by itself: a reader of tables takes "1990-05-01" for a time, and 1990 for 1990.0
+    where the next row has 0.5.
+    """
     if not path.is_file():
         raise DataError(f"question file {path} does not exist")
-    kind = "parquet" if path.suffix == ".parquet" else "json"
+    if path.suffix == ".parquet":
+        yield from ((f"row {number}", row) for number, row in enumerate(_streamed("parquet", path), start=1))
+        return
+    for number, line in enumerate(_streamed("text", path), start=1):
+        if line["text"].strip():
+            try:
+                row = json.loads(line["text"])
+            except ValueError:
+                raise DataError(f"{path}, line {number}: not JSON") from None
+            yield f"line {number}", row
+
+
+def _streamed(kind: str, path: Path) -> Iterator[dict[str, Any]]:
+    import datasets
+
     try:
         yield from datasets.load_dataset(kind, data_files=str(path), split="train", streaming=True)
     except (datasets.exceptions.DatasetGenerationError, ValueError, TypeError) as error:
@@ -146,7 +177,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_questions(path: Path, source: str = "") -> tuple[Question, ...]:
     """The questions of a file, of the named set or of the set each row names. DataError for an id that comes twice."""
-    questions = tuple(question_of(row, f"{path}, row {i}", source) for i, row in enumerate(read_rows(path)))
+    questions = tuple(question_of(row, f"{path}, {place}", source) for place, row in read_rows(path))
     if len({q.id for q in questions}) < len(questions):
         seen: set[str] = set()
         twice = next(q.id for q in questions if q.id in seen or seen.add(q.id))  # type: ignore[func-returns-value]

@@ -152,9 +152,14 @@ def test_answers_of_the_reward_model_where_the_row_has_no_others():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"id": 1, "question": "  ", "golden_answers": ["a"]}, "row 1: the question is empty"),
-        ({"id": 1, "question": "q", "golden_answers": []}, "row 1: no golden_answers"),
-        ({"id": 1, "question": "q"}, "row 1: no golden_answers"),
+        ({"id": 1, "question": "  ", "golden_answers": ["a"]}, "line 2: the question is empty"),
+        ({"id": 1, "question": "q", "golden_answers": []}, "line 2: no golden_answers"),
+        ({"id": 1, "question": "q"}, "line 2: no golden_answers"),
+        ({"id": 1, "question": "q", "golden_answers": {"a": 1}}, "line 2: no golden_answers"),
+        ({"id": 1, "question": "q", "golden_answers": ["a", None]}, "line 2: no golden_answers"),
+        ({"id": 1, "question": "q", "reward_model": "a"}, "line 2: no golden_answers"),
+        ({"id": 1, "question": ["q"], "golden_answers": ["a"]}, "line 2: the question is empty"),
+        (["q", "a"], "line 2: not a JSON object"),
         ({"id": "test_0", "question": "q", "golden_answers": ["a"]}, "question 'nq/test_0' comes twice"),
     ],
 )
@@ -164,10 +169,37 @@ def test_broken_rows_are_named(tmp_path, row, message):
         questions.read_folder(tmp_path, check_counts=False)
 
 
-def test_files_that_are_no_question_files(tmp_path):
-    (tmp_path / "nq.jsonl").write_text('{"id": 1, "question"\n')
-    with pytest.raises(DataError, match=r"nq\.jsonl"):
+def test_answers_stay_as_they_are_written(tmp_path):
+    """No reader of tables takes dates for times, or whole numbers for others."""
+    rows = [
+        {"id": i, "question": "q", "golden_answers": golds} for i, golds in enumerate([["1990-05-01"], [1990, 0.5]])
+    ]
+    write(tmp_path / "nq.jsonl", [*rows[:1], {**rows[1], "metadata": "other"}])
+    assert [q.golds for q in questions.read_questions(tmp_path / "nq.jsonl")] == [("1990-05-01",), ("1990", "0.5")]
+
+
+def test_the_sets_of_files_that_verl_wrote(tmp_path, small_sets):
+    rows = [row for known in small_sets for row in published(known.rows, f"searchR1_{known.name}")]
+    pd.DataFrame(rows).to_parquet(tmp_path / "test.parquet")
+    found = questions.read_folder(tmp_path)
+    assert (found.missing, found.questions[0].id) == ({}, "nq/train_0")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'\n{"id": 1, "question"\n', r"nq\.jsonl, line 2: not JSON"),
+        (b"\xff\xfe{}", r"nq\.jsonl: .*can't decode"),
+        (b"", "none of the seven sets found"),
+    ],
+)
+def test_files_that_are_no_question_files(tmp_path, content, message):
+    (tmp_path / "nq.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
         questions.read_folder(tmp_path, check_counts=False)
+
+
+def test_folders_without_question_files(tmp_path):
     with pytest.raises(DataError, match=r"does not exist; set benchmark\.options\.data_dir"):
         questions.read_folder(tmp_path / "none")
     (tmp_path / "empty").mkdir()
