@@ -7,6 +7,7 @@ name or folder).
 
 from __future__ import annotations
 
+import bisect
 import importlib.metadata
 import importlib.util
 import os
@@ -98,9 +99,8 @@ class ChatPolicy(Policy):
         super().__init__(*args, **kwargs)
         self.max_prompt_tokens, self.thinking = max_prompt_tokens, thinking
 
-    def _ids(self, view: StepView) -> list[int]:
+    def _ids(self, messages: list[dict[str, str]]) -> list[int]:
         options = {} if self.thinking is None else {"enable_thinking": self.thinking}
-        messages = self.benchmark.messages(view)
         grows = messages[-1]["role"] == "assistant"  # one growing text: the reply goes on where it ends
         encoded = self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=not grows, continue_final_message=grows, tokenize=True, return_dict=True,
@@ -109,20 +109,38 @@ class ChatPolicy(Policy):
         return list(encoded["input_ids"])
 
     def render(self, view: StepView) -> list[int]:
-        """Prompts over the limit lose history first, oldest first, never the task or the current observation; where
-        the benchmark's protocol says so (`cuts_left`), they lose their left end instead."""
-        ids = self._ids(view)
+        """Prompts over the limit lose history first, oldest first, then worked examples (see `prompting`), never the
+        task or the current observation; where the benchmark's protocol says so (`cuts_left`), they lose their left end
+        instead."""
         if getattr(self.benchmark, "cuts_left", False):
-            return ids[-self.max_prompt_tokens :]
-        while len(ids) > self.max_prompt_tokens and view.history:
-            view = replace(view, history=view.history[1:])
-            ids = self._ids(view)
-        if len(ids) > self.max_prompt_tokens:
-            raise PolicyError(
-                f"a prompt without history has {len(ids)} tokens, over protocol.max_prompt_tokens="
-                f"{self.max_prompt_tokens}; raise that limit"
-            )
-        return ids
+            return self._ids(self.benchmark.messages(view))[-self.max_prompt_tokens :]
+        benchmark: Benchmark | None = self.benchmark
+        while benchmark is not None:
+            ids = self._with_most_history(benchmark, view)
+            if len(ids) <= self.max_prompt_tokens:
+                return ids
+            benchmark = getattr(benchmark, "shorter", None)
+        raise PolicyError(
+            f"a prompt without history has {len(ids)} tokens, over protocol.max_prompt_tokens="
+            f"{self.max_prompt_tokens}; raise that limit"
+        )
+
+    def _with_most_history(self, benchmark: Benchmark, view: StepView) -> list[int]:
+        """The longest prompt within the limit; the one without history where even that is longer."""
+        seen: dict[int, list[int]] = {}
+
+        def fits(dropped: int) -> bool:
+            shown = replace(view, history=view.history[dropped:])
+            seen[dropped] = self._ids(benchmark.messages(shown))
+            return len(seen[dropped]) <= self.max_prompt_tokens
+
+        most = len(view.history)
+        if fits(0) or not most:
+            return seen[0]
+        first = bisect.bisect_left(range(1, most), True, key=fits) + 1  # every step dropped makes it shorter
+        if first not in seen:
+            fits(first)
+        return seen[first]
 
     def read(self, completion_ids: list[int]) -> ParsedAction:
         return self.benchmark.parse(self.tokenizer.decode(completion_ids, skip_special_tokens=True))
