@@ -156,8 +156,8 @@ class Episode:
     def _keys(self) -> dict[str, str]:
         """State keys. What brought nothing new, or was invalid, keeps the key of the state it was done in."""
         if self._ended:
-            end = "unanswered" if self._ended == "out of turns" else "right" if self._won() else "wrong"
-            return dict.fromkeys(STATE_KEYS, end)
+            lost = "unanswered" if self._ended == "out of turns" else "wrong"
+            return dict.fromkeys(STATE_KEYS, "right" if self._won() else lost)
         return {
             "doc_set": "\n".join((self.question, *self._documents)),
             "doc_history": "\n".join((self.question, *sorted(self._all_documents))),

@@ -195,6 +195,14 @@ def test_broken_corpora_name_the_line(tmp_path, line, message):
         load_corpus([path], "c")
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-6], lambda data: b"no gzip", lambda data: data[:15]])
+def test_a_broken_archive_is_an_error_in_one_line(tmp_path, damage):
+    path = tmp_path / "c.jsonl.gz"
+    path.write_bytes(damage(gzip.compress(b'{"id": "a", "contents": "x"}\n')))
+    with pytest.raises(ValueError, match=r"c\.jsonl\.gz is broken after line [01]: "):
+        load_corpus([path], "c")
+
+
 def test_a_corpus_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load_corpus([tmp_path / "c.jsonl"], "c")
@@ -213,4 +221,7 @@ def test_a_large_corpus_is_read_from_its_file(tmp_path, monkeypatch):
     longer = load_corpus([path], "c")
     assert len(longer) == 5
     assert longer[4].text == "last, without a line end"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n{")
+    with pytest.raises(ValueError, match=r"c\.jsonl, passage 6: not JSON"):
+        list(load_corpus([path], "c"))
     assert longer.hash != on_disk.hash

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import mmap
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,7 @@ class FileCorpus:
         start = int(self._starts[row])
         end = self._bytes.find(b"\n", start)
         line = self._bytes[start : len(self._bytes) if end < 0 else end]
-        return read_passage(json.loads(line), f"{self.path}, passage {row}")
+        return _parsed(line, f"{self.path}, passage {row + 1}")
 
     def __iter__(self) -> Iterator[Passage]:
         return (self[row] for row in range(len(self)))
@@ -98,14 +99,16 @@ class FileCorpus:
 
 
 def _line_starts(data: mmap.mmap) -> np.ndarray:
-    """[lines] int64 offsets of the lines that are not empty."""
+    """[lines] int64 offsets of the lines that hold more than a line end."""
     starts, chunk = [np.zeros(1, dtype=np.int64)], 1 << 26
     for offset in range(0, len(data), chunk):
         ends = np.flatnonzero(np.frombuffer(data[offset : offset + chunk], dtype=np.uint8) == 10)
         starts.append(ends.astype(np.int64) + offset + 1)
     begins = np.concatenate(starts)
     lengths = np.diff(np.append(begins, len(data) + 1)) - 1
-    return begins[lengths > 0]
+    begins, lengths = begins[lengths > 0], lengths[lengths > 0]
+    blank = [i for i in np.flatnonzero(lengths == 1) if data[int(begins[i])] == ord("\r")]
+    return np.delete(begins, blank)
 
 
 def read_passage(row: Any, where: str) -> Passage:
@@ -145,12 +148,19 @@ def load_corpus(paths: Sequence[Path], name: str) -> Corpus:
 
 
 def _passages(path: Path) -> Iterator[Passage]:
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                where = f"{path}, line {number}"
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    raise ValueError(f"{where}: not JSON") from None
-                yield read_passage(row, where)
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.strip():
+                    yield _parsed(line, f"{path}, line {number}")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is broken after line {number}: {error}") from None
+
+
+def _parsed(line: bytes, where: str) -> Passage:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        raise ValueError(f"{where}: not JSON") from None
+    return read_passage(row, where)
