@@ -1,6 +1,6 @@
-"""Runs groups of episodes against a policy, in lock step, and records every executed step.
+"""Runs groups of episodes against a policy and records every executed step.
 
-The collector knows neither the trainer nor the estimators: it asks `generate` for replies (token ids in, token ids
+The collector knows neither the trainer nor the estimators: it asks an engine for replies (token ids in, token ids
 out) and gives back `Episode`s, from which `rollout_batch` makes the columns that estimators read.
 """
 
@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from algorithms.generation import Engine, Reply, request_seed
 from algorithms.policy import Policy
 from algorithms.rollouts import RolloutBatch
-from benchmarks.base import Benchmark, EnvironmentPool, Observation, StepView, Task
-
-# prompts [n] of token ids -> (replies [n] of token ids, log-probabilities of the sampled tokens [n] or None)
-Generate = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
+from benchmarks.base import Benchmark, EnvironmentPool, Observation, StepResult, StepView, Task
+from benchmarks.stepping import BatchStepper, stepper
 
 
 @dataclass
@@ -29,7 +28,7 @@ class Step:
     state: str
     action: str
     format_valid: bool
-    sent: str  # what the environment got and later prompts show: the action, or a longer message
+    shown: str  # what later prompts show of it: the action, or a longer text
     next_state: str = ""
     admissible: bool = False
     reward: float = 0.0
@@ -72,85 +71,106 @@ class Collector:
     def collect(
         self,
         episodes: list[Episode],
-        generate: Generate,
+        engine: Engine,
         any_active: Callable[[int], bool] = bool,
+        seed: int = 0,
     ) -> Timings:
         """Play empty `episodes` to their ends, in place.
 
-        `any_active(count)` says whether any process still has active episodes. Where generation is collective (vLLM
-        server, FSDP, ZeRO-3) it must ask all processes, because every process has to join every call.
+        With a lock-step engine all episodes take their turns together; `any_active(count)` then says whether any
+        process still has active ones: where generation is collective (FSDP, ZeRO-3, tensor parallel) it must ask all
+        processes, because every process has to join every call. With any other engine an episode asks for its next
+        reply as soon as its environment has answered. Requests are seeded from `seed`, their episode and their step,
+        so that what is sampled does not depend on the order of arrival.
         """
-        timings = Timings()
-        started = time.perf_counter()
-        observations = self.pool.reset([episode.task for episode in episodes])
-        timings.environment += time.perf_counter() - started
-        histories: list[list[tuple[str, str]]] = [[] for _ in episodes]
-        active = list(range(len(episodes)))
-        while any_active(len(active)):
-            joined = active or [0]  # a process without active episodes still joins; its reply is dropped
-            started = time.perf_counter()
-            prompts = [self._prompt(observations[i], episodes[i], histories[i]) for i in joined]
-            rendered = time.perf_counter()
-            replies, logps = generate(prompts)
-            generated = time.perf_counter()
-            if active:
-                self._record(episodes, active, observations, prompts, replies, logps)
-                active = self._step(episodes, active, observations, histories)
-            timings.prompts += rendered - started
-            timings.generation += generated - rendered
-            timings.environment += time.perf_counter() - generated
-        return timings
+        play = _Play(self, episodes, engine, seed)
+        try:
+            play.start()
+            while any_active(play.active) if engine.lockstep else play.active:
+                play.turn()
+        finally:
+            play.stepper.close()
+        return play.timings
 
-    def _key(self, observation: Observation) -> str:
+    def key(self, observation: Observation) -> str:
+        """What estimators group the observed state by."""
         try:
             return observation.keys[self.state_key]
         except KeyError:
             known = ", ".join(observation.keys)
             raise ValueError(f"protocol.state_key {self.state_key!r} is not offered here (known: {known})") from None
 
-    def _prompt(self, observation: Observation, episode: Episode, history: list[tuple[str, str]]) -> list[int]:
-        shown = tuple(history[-self.history :]) if self.history else ()
-        return self.policy.render(StepView(observation, len(episode.steps), self.horizon, shown))
 
-    def _record(
-        self,
-        episodes: list[Episode],
-        active: list[int],
-        observations: list[Observation],
-        prompts: list[list[int]],
-        replies: list[list[int]],
-        logps: list[list[float]] | None,
-    ) -> None:
-        for k, i in enumerate(active):
-            parsed = self.policy.read(replies[k])
-            sampled = None if logps is None else list(logps[k])
-            step = Step(
-                prompts[k], list(replies[k]), sampled, self._key(observations[i]), parsed.action, parsed.format_valid,
-                parsed.sent,
-            )  # fmt: skip
-            episodes[i].steps.append(step)
+class _Play:
+    """One collection under way."""
 
-    def _step(
-        self,
-        episodes: list[Episode],
-        active: list[int],
-        observations: list[Observation],
-        histories: list[list[tuple[str, str]]],
-    ) -> list[int]:
-        """Send the newest action of every active episode; returns those that go on."""
-        results = self.pool.step([(i, episodes[i].steps[-1].sent) for i in active])
-        still = []
-        for i, result in zip(active, results, strict=True):
-            episode, step = episodes[i], episodes[i].steps[-1]
-            histories[i].append((observations[i].text, step.sent))
-            observations[i] = result.observation
-            step.next_state, step.reward = self._key(result.observation), result.reward
-            step.admissible = result.admissible
-            episode.success = episode.success or result.success
-            episode.measures = result.measures
-            if not result.done and len(episode.steps) < self.horizon:
-                still.append(i)
-        return still
+    def __init__(self, collector: Collector, episodes: list[Episode], engine: Engine, seed: int):
+        self.collector, self.episodes, self.engine, self.seed = collector, episodes, engine, seed
+        self.stepper = BatchStepper(collector.pool) if engine.lockstep else stepper(collector.pool)
+        self.timings = Timings()
+        self.active = 0
+        self._observations: list[Observation] = []
+        self._histories: list[list[tuple[str, str]]] = [[] for _ in episodes]
+        self._prompts: list[list[int]] = [[] for _ in episodes]
+
+    def start(self) -> None:
+        """Reset the environments and ask for every first reply."""
+        started = time.perf_counter()
+        self._observations = self.collector.pool.reset([episode.task for episode in self.episodes])
+        self.timings.environment += time.perf_counter() - started
+        self.active = len(self.episodes)
+        for i in range(self.active):
+            self._ask(i)
+
+    def turn(self) -> None:
+        """Let the engine work, hand out its replies, and take in what environments have answered.
+
+        The environment's time is what the engine waits for it.
+        """
+        started = time.perf_counter()
+        replies = self.engine.advance() if self.engine.lockstep or self.engine.waiting else []
+        generated = time.perf_counter()
+        for reply in replies:
+            self.stepper.send(reply.key, self._record(reply))
+        results = self.stepper.ready(wait=not self.engine.waiting)
+        self.timings.generation += generated - started
+        self.timings.environment += time.perf_counter() - generated
+        for i, result in results:
+            if self._goes_on(i, result):
+                self._ask(i)
+            else:
+                self.active -= 1
+
+    def _ask(self, i: int) -> None:
+        started = time.perf_counter()
+        collector, episode, history = self.collector, self.episodes[i], self._histories[i]
+        shown = tuple(history[-collector.history :]) if collector.history else ()
+        view = StepView(self._observations[i], len(episode.steps), collector.horizon, shown)
+        self._prompts[i] = collector.policy.render(view)
+        self.timings.prompts += time.perf_counter() - started
+        seed = request_seed(self.seed, episode.group, episode.index, len(episode.steps))
+        self.engine.submit(i, self._prompts[i], seed)
+
+    def _record(self, reply: Reply) -> str:
+        """Add the step to its episode; what the environment gets."""
+        parsed = self.collector.policy.read(reply.ids)
+        step = Step(
+            self._prompts[reply.key], reply.ids, reply.logps, self.collector.key(self._observations[reply.key]),
+            parsed.action, parsed.format_valid, parsed.shown,
+        )  # fmt: skip
+        self.episodes[reply.key].steps.append(step)
+        return parsed.sent
+
+    def _goes_on(self, i: int, result: StepResult) -> bool:
+        """Record the environment's answer; whether the episode has another step."""
+        episode, step = self.episodes[i], self.episodes[i].steps[-1]
+        self._histories[i].append((self._observations[i].text, step.shown))
+        self._observations[i] = result.observation
+        step.next_state, step.reward = self.collector.key(result.observation), result.reward
+        step.admissible = result.admissible
+        episode.success = episode.success or result.success
+        episode.measures = result.measures
+        return not result.done and len(episode.steps) < self.collector.horizon
 
 
 def rollout_columns(episodes: Sequence[Episode], invalid_counts: str = "any") -> dict[str, list[Any]]:

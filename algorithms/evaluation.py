@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from algorithms.collector import Collector, Episode, Generate
+from algorithms.collector import Collector, Episode
+from algorithms.generation import Engine, Generate
 from algorithms.policy import Policy
 from benchmarks.base import TaskSet
 
 
 def sampler(policy: Policy, *, temperature: float, max_new_tokens: int, rows_per_call: int = 64) -> Generate:
     """`Generate` over the policy's own model with transformers; `temperature=0` is greedy decoding."""
-    pad, eos = policy.tokenizer.pad_token_id, _end_ids(policy)
+    pad, eos = policy.tokenizer.pad_token_id, end_ids(policy)
     options = {"do_sample": False} if temperature == 0 else {"do_sample": True, "temperature": temperature}
 
     @torch.no_grad()
@@ -36,7 +37,8 @@ def sampler(policy: Policy, *, temperature: float, max_new_tokens: int, rows_per
     return generate
 
 
-def _end_ids(policy: Policy) -> list[int]:
+def end_ids(policy: Policy) -> list[int]:
+    """The tokens that end a reply: the model's own and the tokenizer's."""
     declared = getattr(policy.model.generation_config, "eos_token_id", None)
     ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
     return sorted({*ids, policy.tokenizer.eos_token_id})
@@ -53,7 +55,7 @@ def _until_end(ids: list[int], ends: list[int]) -> list[int]:
 def evaluate(
     collector: Collector,
     tasks: TaskSet,
-    generate: Generate,
+    engine: Engine,
     *,
     repeats: int,
     seed: int,
@@ -69,7 +71,7 @@ def evaluate(
     is the collector's.
 
     Leaves torch's random state as it was, and draws from `seed` alone, so that an evaluation in the middle of a
-    training run changes nothing and can be repeated.
+    training run changes nothing and can be repeated (with a lock-step engine: by as many processes).
     """
     whole = [(task, repeat) for task in tasks.tasks for repeat in range(repeats)]
     rank, processes = share
@@ -82,7 +84,7 @@ def evaluate(
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed + 1_000_003 * rank)
         for start in range(0, len(plan), slots):
-            collector.collect(plan[start : start + slots], generate, any_active)
+            collector.collect(plan[start : start + slots], engine, any_active, seed)
             if progress is not None:
                 progress(min(start + slots, len(plan)), len(plan))
     collector.policy.model.train(was_training)

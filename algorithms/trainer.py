@@ -14,8 +14,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,10 @@ from trl.trainer.utils import pad
 
 from algorithms import estimate
 from algorithms.collector import Collector, Episode, Timings, rollout_batch, rollout_columns
+from algorithms.evaluation import end_ids
+from algorithms.generation import BatchEngine, Engine
 from algorithms.trl_settings import refuse_unsupported
+from algorithms.vllm_engine import VllmHost, llm_arguments
 from benchmarks.base import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -61,6 +64,8 @@ def _unused_reward(**_: Any) -> list[float]:
 class AgentTrainer(GRPOTrainer):
     """Group-based RL of an agent on tasks, `CreditAssignment` deciding the advantages.
 
+    `engine_options` are further arguments of `vllm.LLM`.
+
     `args.generation_batch_size` counts episodes of one update over all processes (tasks x group size);
     `args.steps_per_generation` is the number of minibatches, `args.num_iterations` the number of epochs over them.
     """
@@ -76,6 +81,7 @@ class AgentTrainer(GRPOTrainer):
         rows_per_microbatch: int,
         callbacks: list[TrainerCallback] | None = None,
         peft_config: Any = None,
+        engine_options: Mapping[str, Any] | None = None,
     ):
         refuse_unsupported(args)
         self.collector, self.tasks, self.credit, self.recorder = collector, tasks, credit, recorder
@@ -86,20 +92,29 @@ class AgentTrainer(GRPOTrainer):
         updates = args.max_steps // (args.steps_per_generation * args.num_iterations)
         schedule = task_schedule(len(tasks), per_update, updates, args.seed)
         data = Dataset.from_list([{"prompt": tasks.tasks[i].id, "task": i} for i in schedule])
-        super().__init__(
-            model=collector.policy.model,
-            reward_funcs=_unused_reward,
-            args=args,
-            train_dataset=data,
-            processing_class=collector.policy.tokenizer,
-            callbacks=callbacks,
-            peft_config=peft_config,
-        )
+        with self._vllm_arguments(args, engine_options or {}):
+            super().__init__(
+                model=collector.policy.model,
+                reward_funcs=_unused_reward,
+                args=args,
+                train_dataset=data,
+                processing_class=collector.policy.tokenizer,
+                callbacks=callbacks,
+                peft_config=peft_config,
+            )
         self.remove_callback(PrinterCallback)  # the recorder says what a user needs to see
         # TRL seeds a colocated vLLM engine, and with it this process, without args.seed
         set_seed(args.seed, device_specific=True)
         for model in (self.model, self.ref_model):
             self._keep_own_scoring(model)
+        slots = args.per_device_train_batch_size * args.steps_per_generation
+        self._vllm = VllmHost(self.vllm_generation, end_ids(collector.policy), slots) if args.use_vllm else None
+
+    def _vllm_arguments(self, args: GRPOConfig, options: Mapping[str, Any]) -> Any:
+        if not args.use_vllm or args.vllm_mode != "colocate":
+            return nullcontext()
+        dtype = torch.bfloat16 if args.bf16 else self.collector.policy.model.dtype  # what training computes in
+        return llm_arguments(options, dtype, cpu=args.use_cpu)
 
     def _keep_own_scoring(self, model: Any) -> None:
         """A model that scores its own completions keeps its forward: TRL's patch would bypass a restricted head."""
@@ -124,8 +139,19 @@ class AgentTrainer(GRPOTrainer):
                     (first + i) % self.num_generations)
             for i, x in enumerate(inputs)
         ]  # fmt: skip
-        timings = self.collector.collect(episodes, self._reply, self._any_active)
+        with self.generation(self.temperature) as engine:
+            timings = self.collector.collect(episodes, engine, self._any_active, self.args.seed)
         return episodes, timings
+
+    @contextmanager
+    def generation(self, temperature: float) -> Iterator[Engine]:
+        """An engine that holds the current weights."""
+        if self._vllm is None:
+            yield BatchEngine(self._reply)
+            return
+        version, most = self.state.global_step, self.max_completion_length
+        with self._vllm.engine(version=version, temperature=temperature, max_tokens=most) as engine:
+            yield engine
 
     def _reply(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
         return self._generate_single_turn(prompts, None, {}, num_generations=1)

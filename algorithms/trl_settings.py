@@ -30,7 +30,6 @@ def grpo_config(
             f"{world} processes x {protocol['minibatches']} minibatches"
         )
     cuda = torch.cuda.is_available() and resources["device"] != "cpu"
-    vllm = {"use_vllm": True, "vllm_mode": "colocate"} if resources["generation"]["engine"] == "vllm" else {}
     return GRPOConfig(
         output_dir=str(folder),
         seed=seed,
@@ -63,8 +62,26 @@ def grpo_config(
         dataloader_num_workers=0,
         shuffle_dataset=False,
         disable_tqdm=True,
-        **vllm,
+        **_vllm(protocol, resources["generation"]),
     )
+
+
+def _vllm(protocol: Mapping[str, Any], generation: Mapping[str, Any]) -> dict[str, Any]:
+    """TRL's settings of vLLM; none where transformers generates."""
+    if generation["engine"] != "vllm":
+        return {}
+    correction = protocol["sampler_correction"]
+    return {
+        "use_vllm": True,
+        "vllm_mode": generation["mode"],
+        "vllm_server_base_url": generation["server"],
+        "vllm_gpu_memory_utilization": generation["gpu_share"],
+        "vllm_tensor_parallel_size": generation["tensor_parallel"],
+        "vllm_enable_sleep_mode": generation["sleep"],
+        "vllm_max_model_length": protocol["max_prompt_tokens"] + protocol["max_response_tokens"],
+        "vllm_importance_sampling_correction": correction != "none",
+        **({"vllm_importance_sampling_mode": correction} if correction != "none" else {}),
+    }
 
 
 def refuse_unsupported(args: GRPOConfig) -> None:

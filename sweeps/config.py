@@ -36,7 +36,7 @@ GROUPS = ("algorithm", "benchmark", "model", "protocol", "resources")
 _FREE = ("algorithm.options", "benchmark.options", "protocol.evaluation.lists")
 
 # Science keys added after config_schema 1 with the value that means "as before"; left out of the hash when equal.
-_DEFAULTS_AT_INTRODUCTION: dict[str, Any] = {}
+_DEFAULTS_AT_INTRODUCTION: dict[str, Any] = {"protocol.sampler_correction": "sequence_mask"}
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> dict[str, Any]:
@@ -87,6 +87,7 @@ def validate(config: Mapping[str, Any]) -> dict[str, Any]:
     checked = RUN("", config)
     checked["algorithm"]["options"] = _checked_options(checked["algorithm"])
     _check_sums(checked)
+    _check_prompted(checked)
     return checked
 
 
@@ -280,15 +281,22 @@ def _numbers_like(config: dict[str, Any], base: Mapping[str, Any]) -> dict[str, 
 
 
 def _checked_options(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """An estimator's own options, checked by its own options class; {} for the policy as it is."""
+    """A method's own options, checked by its own options class; {} for the policy as it is."""
     name, options = algorithm["name"], algorithm["options"]
     if not isinstance(options, dict):
         raise ConfigError(f"algorithm.options must be a mapping of keys to values, got {options!r}")
-    if algorithm["objective"] is None:
-        if options:
-            raise ConfigError(f"algorithm.options: {name!r} is evaluated only and takes no options")
-        return {}
-    return _estimator_options(name, options)
+    return _estimator_options(name, options) if algorithm["objective"] else _evaluated_options(name, options)
+
+
+def _evaluated_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a method that trains nothing: a prompting baseline's own, none of any other's."""
+    from algorithms.prompting import OPTIONS
+
+    if name in OPTIONS:
+        return _built_options(name, OPTIONS[name], list(OPTIONS[name].__dataclass_fields__), options)
+    if options:
+        raise ConfigError(f"algorithm.options: {name!r} is evaluated only and takes no options")
+    return {}
 
 
 def _estimator_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,6 +312,10 @@ def _estimator_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if key in COMMON_OPTIONS:
             raise ConfigError(f"'algorithm.options.{key}' is shared by all methods; set protocol.{key} instead")
     names = [key for key in kind.__dataclass_fields__ if key not in COMMON_OPTIONS]
+    return _built_options(name, kind, names, options)
+
+
+def _built_options(name: str, kind: Any, names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
     for key in options:
         if key not in names:
             raise ConfigError(f"unknown key 'algorithm.options.{key}'{nearest(key, names)}"
@@ -323,6 +335,7 @@ def _strict(value: Any) -> Any:
 def _check_sums(config: Mapping[str, Any]) -> None:
     """Values that are fine alone but not together."""
     model, protocol = config["model"], config["protocol"]
+    _check_generation(model, config["resources"]["generation"])
     if model["kind"] == "tiny" and model["hidden_size"] % model["heads"]:
         raise ConfigError(
             f"model.hidden_size {model['hidden_size']} must be a multiple of model.heads {model['heads']}"
@@ -335,6 +348,30 @@ def _check_sums(config: Mapping[str, Any]) -> None:
     if count is not None and count < protocol["tasks_per_update"]:
         raise ConfigError(
             f"protocol.train.count {count} is smaller than protocol.tasks_per_update {protocol['tasks_per_update']}"
+        )
+
+
+def _check_generation(model: Mapping[str, Any], generation: Mapping[str, Any]) -> None:
+    if generation["engine"] == "transformers":
+        return
+    if model["kind"] == "tiny":
+        raise ConfigError("resources.generation.engine=vllm cannot run the tiny policy; use transformers")
+    if (generation["mode"] == "server") != (generation["server"] is not None):
+        raise ConfigError(
+            "resources.generation.server is the url of a vLLM server, given with resources.generation.mode=server only"
+        )
+    if generation["mode"] == "server" and (generation["sleep"] or generation["tensor_parallel"] > 1):
+        raise ConfigError("resources.generation: sleep and tensor_parallel belong to mode=colocate")
+
+
+def _check_prompted(config: Mapping[str, Any]) -> None:
+    from algorithms.prompting import METHODS
+
+    method, model = config["algorithm"]["name"], config["model"]
+    if method in METHODS and model["kind"] == "tiny":
+        raise ConfigError(
+            f"algorithm={method} prompts a chat model, and model={model['name']} is none (it reads menus of words); "
+            "use model=smollm2 or model=hub, or algorithm=initial for the policy as it is"
         )
 
 

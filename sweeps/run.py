@@ -22,14 +22,16 @@ from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 import benchmarks
-from algorithms import COMMON_OPTIONS
+from algorithms import COMMON_OPTIONS, prompting
 from algorithms.behavior_cloning import warm_start
 from algorithms.collector import Collector
-from algorithms.evaluation import evaluate, sampler, success_rates
+from algorithms.evaluation import end_ids, evaluate, sampler, success_rates
+from algorithms.generation import BatchEngine, Engine
 from algorithms.objectives import objective
 from algorithms.policy import Policy, load_policy, smollm2_folder
 from algorithms.trainer import AgentTrainer, CreditAssignment, Recorder, checkpoints
 from algorithms.trl_settings import grpo_config
+from algorithms.vllm_engine import VllmHost, host
 from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
 from sweeps import preflight, stop
 from sweeps.files import StoreError
@@ -66,8 +68,9 @@ def _print_progress(stage: str, done: int, of: int) -> None:
 
 
 def _benchmark(config: Mapping[str, Any]) -> Benchmark:
-    section = config["benchmark"]
-    return benchmarks.load(section["name"], success_reward=section["success_reward"], **section["options"])
+    section, options = config["benchmark"], prompting.benchmark_options(config)
+    plain = benchmarks.load(section["name"], success_reward=section["success_reward"], **options)
+    return prompting.dressed(plain, config)
 
 
 def _use_threads(config: Mapping[str, Any]) -> None:
@@ -84,10 +87,30 @@ class _Session:
     policy: Policy
     collector: Collector
     processes: Processes
+    trainer: AgentTrainer | None = None
+    _host: VllmHost | None = None
 
     @property
     def slots(self) -> int:
         return _slots(self.config, self.processes)
+
+    @contextmanager
+    def engine(self, temperature: float) -> Iterator[Engine]:
+        """What generates replies in an evaluation; vLLM is started once, by the trainer if there is one."""
+        protocol, resources = self.config["protocol"], self.config["resources"]
+        most = protocol["max_response_tokens"]
+        if resources["generation"]["engine"] == "transformers":
+            rows = resources["rows_per_microbatch"]
+            yield BatchEngine(sampler(self.policy, temperature=temperature, max_new_tokens=most, rows_per_call=rows))
+        elif self.trainer is not None:
+            with self.trainer.generation(temperature) as engine:
+                yield engine
+        else:
+            if self._host is None:
+                length, ends = protocol["max_prompt_tokens"] + most, end_ids(self.policy)
+                self._host = host(self.policy, resources["generation"], length=length, slots=self.slots, ends=ends)
+            with self._host.engine(version=0, temperature=temperature, max_tokens=most) as engine:
+                yield engine
 
 
 def _slots(config: Mapping[str, Any], processes: Processes) -> int:
@@ -138,7 +161,7 @@ def _session(run: RunFolder, weights: Path, processes: Processes) -> Iterator[_S
             pool,
             horizon=protocol["horizon"],
             state_key=protocol["state_key"],
-            history=config["benchmark"]["options"].get("history", 2),
+            history=prompting.history_shown(config),
         )
         yield _Session(run, config, benchmark, policy, collector, processes)
     finally:
@@ -201,11 +224,16 @@ def _run(run: RunFolder, attempt: Attempt | None, processes: Processes) -> None:
         trains = config["algorithm"]["objective"] is not None and config["protocol"]["updates"] > 0
         if trains:
             _train(session, attempt, initial)
-        _evaluate(session, "after" if trains else "before")
+        _evaluate(session, "after" if trains or _is_baseline(config) else "before")
         data = session.benchmark.record()
     if attempt is not None:
         attempt.close()
         run.write_result({"seconds": time.time() - started, "success": _final_success(run), "data": data})
+
+
+def _is_baseline(config: Mapping[str, Any]) -> bool:
+    """Whether the run's method is done once it is evaluated: what it scores is no start that training goes on from."""
+    return config["algorithm"]["name"] in prompting.METHODS
 
 
 def _final_success(run: RunFolder) -> dict[str, dict[str, float]]:
@@ -232,7 +260,9 @@ def _train(session: _Session, attempt: Attempt | None, initial: Path) -> None:
         args=args,
         rows_per_microbatch=resources["rows_per_microbatch"],
         callbacks=[saving, _EvaluateDuring(session)],
+        engine_options=resources["generation"]["options"],
     )
+    session.trainer = trainer
     trainer.keep_checkpoints = resources["keep_checkpoints"]
     whole = checkpoints(run.checkpoints)
     trainer.train(resume_from_checkpoint=str(whole[-1]) if whole else None)
@@ -324,29 +354,24 @@ class _EvaluateDuring(TrainerCallback):
 def _evaluate(session: _Session, when: str, lists: Sequence[str] | None = None) -> None:
     """Play the protocol's evaluation lists and record them as <list>/<when>."""
     settings = session.config["protocol"]["evaluation"]
-    generate = sampler(
-        session.policy,
-        temperature=settings["temperature"],
-        max_new_tokens=session.config["protocol"]["max_response_tokens"],
-        rows_per_call=session.config["resources"]["rows_per_microbatch"],
-    )
     for name, chosen in settings["lists"].items():
         if lists is not None and name not in lists:
             continue
         if session.processes.any(stop.requested()):
             raise StopRequested(f"stopped on request before evaluating {name}")
         tasks = session.benchmark.task_set(chosen["split"], chosen["count"], chosen["offset"])
-        part = evaluate(
-            session.collector,
-            tasks,
-            generate,
-            repeats=chosen["repeats"],
-            seed=settings["seed"] + session.config["seed"],
-            slots=session.slots,
-            progress=_announce(session, f"evaluating {name} ({when})"),
-            share=(session.processes.rank, session.processes.world),
-            any_active=_any_active(session.processes),
-        )
+        with session.engine(settings["temperature"]) as engine:
+            part = evaluate(
+                session.collector,
+                tasks,
+                engine,
+                repeats=chosen["repeats"],
+                seed=settings["seed"] + session.config["seed"],
+                slots=session.slots,
+                progress=_announce(session, f"evaluating {name} ({when})"),
+                share=(session.processes.rank, session.processes.world),
+                any_active=_any_active(session.processes),
+            )
         rows = session.processes.gather(part)
         if session.processes.rank == 0:
             session.run.write_evaluation(f"{name}/{when}", _header(session, name, when, chosen, tasks), rows)
@@ -402,8 +427,8 @@ def _weights(run: RunFolder, checkpoint: str, window: int, initial: Path) -> tup
     whole = {int(p.name.rpartition("-")[2]) // window: p for p in checkpoints(run.checkpoints)}
     if run.config()["algorithm"]["objective"] is None:
         if checkpoint != "last":
-            raise StoreError(f"run {run.id} is the initial policy; it has no checkpoint {checkpoint}")
-        return initial, "before"
+            raise StoreError(f"run {run.id} trains nothing; it has no checkpoint {checkpoint}")
+        return initial, "after" if _is_baseline(run.config()) else "before"
     if not whole:
         raise StoreError(f"run {run.id} has no checkpoint yet; train it first (state: {run.state()})")
     if checkpoint == "last":

@@ -227,6 +227,8 @@ _PROTOCOL = record(
     invalid_counts=choice("any", "format"),
     state_matching=choice("exact", "ratcliff", "embedding"),
     state_key=text,
+    # of vLLM's samples, for what its log-probabilities differ from training's (TRL's names); transformers needs none
+    sampler_correction=choice("sequence_mask", "sequence_truncate", "token_mask", "token_truncate", "none"),
     train=record(**_SLICE),
     evaluation=record(
         every=whole(0),
@@ -243,12 +245,22 @@ def _flag_or_text(name: str, value: Any) -> bool | str:
     return "text" if value == "text" else flag(name, value)
 
 
+_GENERATION = record(
+    engine=choice("transformers", "vllm"),
+    mode=choice("colocate", "server"),
+    server=optional(text),
+    gpu_share=number(0, 1, open_low=True),
+    tensor_parallel=whole(1),
+    sleep=flag,
+    options=plain,
+)
+
 _RESOURCES = record(
     workers=whole(0),
     threads=whole(1),
     device=choice("auto", "cpu", "cuda"),
     rows_per_microbatch=whole(1),
-    generation=record(engine=choice("transformers", "vllm")),
+    generation=_GENERATION,
     report_to=sequence(text),
     save_rollouts=_flag_or_text,
     progress=flag,

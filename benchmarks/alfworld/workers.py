@@ -7,8 +7,8 @@ import multiprocessing
 import signal
 import traceback
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -39,6 +39,7 @@ class WorkerPool:
         self._home: dict[str, int] = {}  # task id -> the worker that knows its game
         self._place: dict[int, int] = {}  # slot -> worker
         self._tasks: dict[int, str] = {}  # slot -> task id
+        self._sent: dict[int, list[int]] = defaultdict(list)  # worker -> slots whose single steps are under way
         context = multiprocessing.get_context("spawn")
         self._workers = [_Worker(context, index, options) for index in range(min(workers, slots))]
 
@@ -65,6 +66,32 @@ class WorkerPool:
         answers = self._ask("step", orders)
         return [answers[slot] for slot, _ in actions]
 
+    def send(self, slot: int, action: str) -> None:
+        """Start one step; `ready` has its result. A slot has one step under way at most."""
+        self._check_open()
+        check_actions([(slot, action)], set(self._tasks))
+        place = self._place[slot]
+        if slot in self._sent[place]:
+            raise ValueError(f"slot {slot} has a step under way; take in its result with ready() first")
+        with self._closed_on_failure():
+            self._workers[place].send("step", [(slot, action)], [self._tasks[slot]])
+        self._sent[place].append(slot)
+
+    def ready(self, wait_for_one: bool) -> list[tuple[int, StepResult]]:
+        """Results of steps that `send` started; with `wait_for_one` at least one, if any is under way."""
+        pipes = {self._workers[place].pipe: place for place, slots in self._sent.items() if slots}
+        results: list[tuple[int, StepResult]] = []
+        with self._closed_on_failure():
+            answered = wait(list(pipes), timeout=None if wait_for_one else 0) if pipes else []
+            for place in [place for pipe, place in pipes.items() if pipe in answered]:
+                while self._sent[place] and self._workers[place].pipe.poll():
+                    names = sorted({self._tasks[slot] for slot in self._sent[place]})
+                    answers = self._workers[place].receive(names)
+                    results += answers.items()
+                    for slot in answers:
+                        self._sent[place].remove(slot)
+        return results
+
     def close(self) -> None:
         """End the workers. Safe to call again."""
         for worker in self._workers:
@@ -72,6 +99,7 @@ class WorkerPool:
         for worker in self._workers:
             worker.join()
         self._workers = []
+        self._sent.clear()
 
     def _check_open(self) -> None:
         if not self._workers:
@@ -79,13 +107,20 @@ class WorkerPool:
 
     def _ask(self, verb: str, orders: dict[int, list[tuple[int, Any]]]) -> dict[int, Any]:
         """Give each worker its orders, then gather the answers by slot."""
-        try:
+        if any(self._sent.values()):
+            raise RuntimeError("single steps are under way; take in their results with ready() first")
+        with self._closed_on_failure():
             for index, entries in orders.items():
                 self._workers[index].send(verb, entries, self._named(entries))
             answers: dict[int, Any] = {}
             for index, entries in orders.items():
                 answers.update(self._workers[index].receive(self._named(entries)))
             return answers
+
+    @contextlib.contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:  # an interrupt too: answers may still be under way
             for worker in self._workers:
                 worker.process.terminate()
@@ -120,7 +155,7 @@ class _Worker:
 
     def __init__(self, context: Any, index: int, options: Options) -> None:
         self.index = index
-        self._pipe, theirs = context.Pipe()
+        self.pipe, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=_serve, args=(theirs, options), name=f"alfworld-{index}", daemon=True
         )
@@ -129,13 +164,13 @@ class _Worker:
 
     def send(self, verb: str, entries: list[tuple[int, Any]], tasks: list[str]) -> None:
         try:
-            self._pipe.send((verb, entries))
+            self.pipe.send((verb, entries))
         except OSError as error:
             raise self._death(tasks) from error
 
     def receive(self, tasks: list[str]) -> dict[int, Any]:
         try:
-            failed, answer = self._pipe.recv()
+            failed, answer = self.pipe.recv()
         except (EOFError, OSError) as error:
             raise self._death(tasks) from error
         if failed:
@@ -146,8 +181,8 @@ class _Worker:
 
     def dismiss(self) -> None:
         with contextlib.suppress(OSError):
-            self._pipe.send(("close", []))
-            self._pipe.close()
+            self.pipe.send(("close", []))
+            self.pipe.close()
 
     def join(self) -> None:
         self.process.join(_PATIENCE)

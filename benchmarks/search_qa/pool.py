@@ -17,6 +17,7 @@ class SearchPool:
         if slots < 1:
             raise ValueError(f"a Search-QA pool needs 1 slot or more, got {slots}")
         self.slots, self.retriever = slots, retriever
+        self.remote = getattr(retriever.engine, "remote", False)  # a search is waiting for a server
         self.rules = replace(rules, retrieval=retriever.engine.fingerprint)
         self._episodes: dict[int, Episode] = {}
 

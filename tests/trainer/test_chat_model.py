@@ -28,7 +28,7 @@ class Talking(Corridor):
         return ParsedAction(f"go {words[0]}" if words else reply, bool(words))
 
 
-def save_model(folder):
+def save_model(folder, hidden_size=32, tie_word_embeddings=False):
     words = ["<pad>", "<eos>", "<unk>", "<user>", "<agent>", *Corridor().lexicon(), "[act]"]
     inner = Tokenizer(WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     inner.pre_tokenizer = WhitespaceSplit()
@@ -38,8 +38,10 @@ def save_model(folder):
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False, initializer_range=0.2,
+        vocab_size=len(words), hidden_size=hidden_size, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=tie_word_embeddings,
+        initializer_range=0.2,
         pad_token_id=0, eos_token_id=1, bos_token_id=None,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)

@@ -9,6 +9,7 @@ from test_gradients import make_policy
 
 from algorithms.collector import Collector, Episode, rollout_batch, rollout_columns
 from algorithms.evaluation import evaluate, sampler, success_rates
+from algorithms.generation import BatchEngine
 from algorithms.policy import ChatPolicy, PolicyError
 from benchmarks.base import Observation, StepView
 
@@ -31,7 +32,7 @@ def play(*commands, tasks=1, horizon=6, start=2, goal=4):
     task = next(t for t in benchmark.task_set("train").tasks if t.payload == {"start": start, "goal": goal})
     episodes = [Episode(task, "g", i) for i in range(tasks)]
     collector = Collector(benchmark, policy, benchmark.pool(8), horizon=horizon, state_key="observation", history=2)
-    collector.collect(episodes, scripted(policy, *commands))
+    collector.collect(episodes, BatchEngine(scripted(policy, *commands)))
     return episodes, benchmark
 
 
@@ -75,7 +76,7 @@ def test_a_process_without_episodes_joins_every_call():
         calls.append(len(prompts))
         return [policy.command_ids("wait")] * len(prompts), None
 
-    collector.collect(episodes, generate, any_active=lambda count: count + next(others) > 0)
+    collector.collect(episodes, BatchEngine(generate), any_active=lambda count: count + next(others) > 0)
     assert calls == [1, 1, 1]
     assert len(episodes[0].steps) == 2
 
@@ -83,8 +84,8 @@ def test_a_process_without_episodes_joins_every_call():
 def evaluator(policy, seed, slots=8, temperature=1.0):
     benchmark = policy.benchmark
     collector = Collector(benchmark, policy, benchmark.pool(slots), horizon=6, state_key="observation", history=2)
-    generate = sampler(policy, temperature=temperature, max_new_tokens=6)
-    return evaluate(collector, benchmark.task_set("test", 10), generate, repeats=2, seed=seed, slots=slots)
+    engine = BatchEngine(sampler(policy, temperature=temperature, max_new_tokens=6))
+    return evaluate(collector, benchmark.task_set("test", 10), engine, repeats=2, seed=seed, slots=slots)
 
 
 def test_evaluation_plays_every_task_equally_often_and_repeats():

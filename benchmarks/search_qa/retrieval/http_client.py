@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -53,6 +53,12 @@ class Server:
         for url in self.urls:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"retrieval url {url!r} must begin with http:// or https://")
+            try:
+                host, reason = httpx.URL(url).host, "no host"
+            except httpx.InvalidURL as error:
+                host, reason = "", str(error)
+            if not host:
+                raise ValueError(f"retrieval url {url!r} is none: {reason}; it has the form http://host:port/retrieve")
 
 
 class _Malformed(ValueError):
@@ -64,6 +70,7 @@ class HttpEngine:
     """An `Engine` over one or more equal servers, used in turn. Safe to use from one thread at a time."""
 
     server: Server
+    remote: ClassVar[bool] = True
     _client: httpx.Client = field(init=False, repr=False)
     _identity: str = field(default="", init=False)
     _told: bool = field(default=False, init=False)  # the server itself says what it serves, with every answer
