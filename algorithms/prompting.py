@@ -149,7 +149,7 @@ def check(benchmark: Benchmark, config: Mapping[str, Any]) -> None:
     """PromptingError for what `dressed` would fail on, as far as that can be told without playing."""
     if config["algorithm"]["name"] == "react" and config["algorithm"]["options"].get("examples", 1):
         _explaining(benchmark)
-        next(_candidates(benchmark, config["protocol"]))
+        next(_candidates(benchmark, config["protocol"]), None)
 
 
 # --- worked examples --------------------------------------------------------------------------------------------------

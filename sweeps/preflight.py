@@ -45,6 +45,7 @@ def _check_model(model: Mapping[str, Any]) -> None:
 
 def _check_data(config: Mapping[str, Any]) -> None:
     import benchmarks
+    from algorithms import prompting
 
     section, protocol = config["benchmark"], config["protocol"]
     try:
@@ -71,6 +72,10 @@ def _check_data(config: Mapping[str, Any]) -> None:
                 f"protocol.train holds {len(tasks)} tasks, fewer than protocol.tasks_per_update="
                 f"{protocol['tasks_per_update']}; raise protocol.train.count"
             )
+    try:
+        prompting.check(benchmark, config)
+    except ValueError as error:
+        raise _one_line("algorithm.options", error) from None
 
 
 def _check_services(benchmark: Any) -> None:

@@ -14,7 +14,7 @@ ORDER = 30
 def add(commands: Any) -> None:
     """The command's arguments."""
     command = commands.add_parser(
-        "evaluate", help="evaluate a run's checkpoint, or (with overrides only) the policy as it is"
+        "evaluate", help="evaluate a run's checkpoint, or (with overrides only) the policy as it is or prompted"
     )
     command.add_argument("--list", action="append", metavar="NAME", dest="lists", help="only this evaluation list")
     command.add_argument("--checkpoint", default="last", metavar="N", help="`last` or the number of an update")
@@ -64,9 +64,15 @@ def _evaluate_run(folder: Path, lists: list[str] | None, checkpoint: str) -> int
 
 
 def _evaluate_policy(overrides: list[str], arguments: argparse.Namespace) -> int:
+    from algorithms.prompting import METHODS
     from sweeps.config import compose
     from sweeps.single import run_here
 
-    if any(text.startswith("algorithm") for text in overrides):
-        raise UsageError("an evaluation of the initial policy has no algorithm; give a run's folder for a trained one")
-    return run_here(compose(["algorithm=initial", *overrides], arguments.config_dir), arguments.out)
+    chosen = any(text.startswith("algorithm=") for text in overrides)
+    config = compose(overrides if chosen else ["algorithm=initial", *overrides], arguments.config_dir)
+    if config["algorithm"]["objective"] is not None:
+        raise UsageError(
+            f"algorithm={config['algorithm']['name']} trains; give a run's folder to evaluate what it trained (methods "
+            f"without training: initial, {', '.join(METHODS)})"
+        )
+    return run_here(config, arguments.out)
