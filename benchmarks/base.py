@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -38,7 +39,7 @@ class TaskSet:
         if not ids:
             raise ValueError(f"task set {self.name}/{self.split} is empty")
         if len(set(ids)) != len(ids):
-            twice = sorted({i for i in ids if ids.count(i) > 1})[0]
+            twice = min(i for i, times in Counter(ids).items() if times > 1)
             raise ValueError(f"task set {self.name}/{self.split} holds task {twice!r} twice")
         if len(self.digests) != len(ids):
             raise ValueError(f"task set {self.name}/{self.split}: {len(ids)} tasks but {len(self.digests)} digests")

@@ -41,9 +41,9 @@ def plain_information(passages: Sequence[tuple[str, str]]) -> str:
 
 
 def r1_information(hits: Sequence[Hit]) -> str:
-    """Search-R1's block, without its surrounding blank lines."""
-    lines = [f"Doc {rank}(Title: {hit.title}) {hit.text}\n" for rank, hit in enumerate(hits, 1)]
-    return f"<information>{''.join(lines)}</information>"
+    """Search-R1's block, without its surrounding blank lines. Titles keep the quotes that wiki-18 has them in."""
+    text = "\n".join(f'Doc {rank}(Title: "{hit.title}") {hit.text}' for rank, hit in enumerate(hits, 1))
+    return f"<information>{text.strip()}</information>"
 
 
 def json_information(hits: Sequence[Hit]) -> str:

@@ -190,7 +190,15 @@ def test_probe_says_what_is_odd(caplog):
     assert "scores do not fall" in caplog.text
 
 
-@pytest.mark.parametrize(("url", "message"), [("", "needs url="), ("localhost:8000", "must begin with http://")])
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "needs url="),
+        ("localhost:8000", "must begin with http://"),
+        ("http://", "no host"),
+        ("http://here:port/retrieve", "Invalid port: 'port'"),
+    ],
+)
 def test_wrong_urls(url, message, monkeypatch):
     monkeypatch.delenv(engines.URL_VARIABLE, raising=False)
     with pytest.raises(ValueError, match=message):

@@ -202,9 +202,9 @@ def test_search_r1_cuts_the_whole_block(play):
 
 def test_search_r1_block_uncut(play):
     episode = play(profile="search_r1")
-    episode.engine.hits = [Hit("a", "T", "one", 1.0)]
+    episode.engine.hits = [Hit("a", "T", "one", 2.0), Hit("b", "U", "two\n", 1.0)]
     text = episode.say(SEARCH)[1].observation.text
-    assert text == "\n\n<information>Doc 1(Title: T) one\n</information>\n\n"
+    assert text == '\n\n<information>Doc 1(Title: "T") one\nDoc 2(Title: "U") two</information>\n\n'
 
 
 def test_verl_agent_sends_json(play):
