@@ -221,6 +221,8 @@ def _run(run: RunFolder, attempt: Attempt | None, processes: Processes) -> None:
         initial = prepare(config, run.path.parent.parent)
     started = time.time()
     with _session(run, initial, processes) as session:
+        if processes.rank == 0:
+            _check_world(run, session.benchmark)
         trains = config["algorithm"]["objective"] is not None and config["protocol"]["updates"] > 0
         if trains:
             _train(session, attempt, initial)
@@ -229,6 +231,19 @@ def _run(run: RunFolder, attempt: Attempt | None, processes: Processes) -> None:
     if attempt is not None:
         attempt.close()
         run.write_result({"seconds": time.time() - started, "success": _final_success(run), "data": data})
+
+
+def _check_world(run: RunFolder, benchmark: Benchmark) -> None:
+    """A run goes on with the passages that it began with: StoreError when a search engine now answers from others."""
+    fingerprint = getattr(benchmark, "fingerprint", None)
+    if fingerprint is None:
+        return
+    began = run.world(fingerprint)
+    if began != fingerprint:
+        raise StoreError(
+            f"run {run.id} began with passages of fingerprint {began}, now they have {fingerprint}; serve the same "
+            f"again, or delete {run.path} to begin anew"
+        )
 
 
 def _is_baseline(config: Mapping[str, Any]) -> bool:

@@ -204,6 +204,15 @@ class RunFolder:
 
     # --- records
 
+    def world(self, fingerprint: str) -> str:
+        """The fingerprint of what the run's tasks are answered from, as the first caller gave it."""
+        path = self.path / "world.json"
+        record = read_json(path)
+        if record is None:
+            record = {"fingerprint": fingerprint}
+            atomic_write_json(path, record)
+        return str(record["fingerprint"])
+
     def metrics(self) -> list[dict[str, Any]]:
         """Training metrics of all attempts, one row an update: of the newest attempt that reached it."""
         return self._merged()[0]

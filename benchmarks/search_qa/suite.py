@@ -101,6 +101,11 @@ class SearchQA:
         """The engine with the memory of its answers, shared by all pools."""
         return Retriever(engines.build(self.options, self.profile.dialect), self.options.top_k)
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the retrieval engine and its passages: what a run must find again when it goes on."""
+        return self.retriever.engine.fingerprint
+
     def check(self) -> None:
         """RetrievalError, ValueError or OSError when retrieval would fail once the run has begun."""
         if self.options.retriever == "http":

@@ -16,6 +16,7 @@ from benchmarks.search_qa.retrieval.base import RetrievalError
 from benchmarks.search_qa.retrieval.server import Limits, Service
 from sweeps.cli import main
 from sweeps.config import compose
+from sweeps.files import StoreError
 from sweeps.run import run_cell
 from sweeps.store import RunFolder
 
@@ -89,8 +90,10 @@ class Mortal:
         self.killed.set()
         self.server.stop()
 
-    def revive(self) -> OwnServer:
+    def revive(self, data: str = "search-worlds") -> OwnServer:
         self.server.thread.join()
+        self.engine = engines.build(Options(data=data), "queries")
+        self.fingerprint = self.engine.fingerprint
         return OwnServer(Service(Limits(), self), self.server.port)
 
 
@@ -122,6 +125,9 @@ def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(cache, undis
     assert len(run.metrics()) == 2
     assert run.result() is None
     assert not run.evaluations()
+    with mortal.revive(data="hotpotqa-mini"), pytest.raises(StoreError, match="began with passages of fingerprint"):
+        run_cell(run.path)
+    assert len(run.metrics()) == 2
     with mortal.revive():
         run_cell(run.path)
     assert science(run) == science(undisturbed)
