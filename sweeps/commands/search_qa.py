@@ -39,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reports(folders: list[Path], wanted: str | None) -> dict[str, dict[str, Any]]:
-    """{evaluation: {row: report}}; a row is a run, and the seeds of a method pooled where there are several."""
+    """{evaluation: {row: report}}; a row is a run."""
     from analysis.stats import wilson
     from benchmarks.search_qa.metrics import Tally, report
 

@@ -49,8 +49,7 @@ def fewest_actions(task, rules, retriever: Retriever) -> int:
 def test_optimum_is_three_actions_or_two_where_one_search_shows_both_hops(benchmark, everything):
     retriever, rules = benchmark.retriever, benchmark.rules
     counts = [fewest_actions(task, rules, retriever) for task in everything]
-    assert set(counts) <= {2, 3}
-    assert counts.count(3) > 0.6 * len(counts)
+    assert (counts.count(2), counts.count(3), len(counts)) == (60, 580, 640)
 
 
 def test_the_expert_wins_every_question_in_at_most_three_actions(benchmark, everything):
