@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-_PIECE = re.compile(r"\w+|[^\w\s]")
+_PIECE = re.compile(r"\w{1,16}|[^\w\s]")  # a text without spaces is no single word
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Profile:
 def _strict_information(hits: Sequence[Hit], cutter: Cutter) -> Shown:
     """Each passage is cut by itself, so that the last one is never lost to a long first one."""
     cut = [cutter(hit.text) for hit in hits]
-    passages = [(hit.title, text) for hit, (text, _) in zip(hits, cut, strict=True)]
+    passages = [(cutter(hit.title)[0], text) for hit, (text, _) in zip(hits, cut, strict=True)]
     plain = "\n".join(f"{title}\n{text}" for title, text in passages)
     return Shown(prompts.plain_information(passages), plain, sum(was_cut for _, was_cut in cut))
 

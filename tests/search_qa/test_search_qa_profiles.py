@@ -184,6 +184,13 @@ def test_strict_shows_plain_text_with_a_limit_for_each_passage(play):
     assert result.measures["cut_texts"] == 1
 
 
+def test_no_passage_is_endless_in_the_strict_profile(play):
+    episode = play(passage_limit=3)
+    episode.engine.hits = [Hit("a", "t" * 9_999, "x" * 9_999, 1.0)]
+    _, result = episode.say(SEARCH)
+    assert result.observation.text == f"<information>\n[1] {'t' * 48}: {'x' * 48}\n</information>"
+
+
 def test_strict_says_when_nothing_was_found(play):
     episode = play()
     episode.engine.hits = []
