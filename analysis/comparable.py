@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from algorithms import estimators
+from algorithms import estimators, prompting
 from analysis.load import Runs
 
 INITIAL = "initial"  # the policy before training, evaluated as it is
@@ -20,14 +20,19 @@ class ComparisonError(ValueError):
     """Runs that can't stand in one table. The message is one line: which runs, what differs."""
 
 
+def trains(method: str) -> bool:
+    """Whether a method, or the one that a variant is of, has updates to show: not the initial policy, no baseline."""
+    return method.split(" (", 1)[0] not in (INITIAL, *prompting.METHODS)
+
+
 def method_order(methods: Iterable[str]) -> tuple[str, ...]:
-    """Distinct methods as tables list them: initial, the registry's order, then other names by alphabet. A variant
-    such as "graft (gae_lambda=0.8)" stands at its estimator's place."""
-    known = (INITIAL, *estimators())
+    """Distinct methods as tables list them: initial, the prompting baselines, the registry's order, then other names by
+    alphabet. A variant such as "graft (gae_lambda=0.8)" stands at its method's place."""
+    known = (INITIAL, *prompting.METHODS, *estimators())
 
     def place(method: str) -> tuple[int, str]:
-        estimator = method.split(" (", 1)[0]
-        return (known.index(estimator) if estimator in known else len(known), method)
+        name = method.split(" (", 1)[0]
+        return (known.index(name) if name in known else len(known), method)
 
     return tuple(sorted(set(methods), key=place))
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.comparable import INITIAL, method_order
+from analysis.comparable import method_order, trains
 from analysis.figures import caption, draw_curves, finish, looks, new_figure, not_drawn, setting, training_curves
 from analysis.load import Runs
 from analysis.published import published
@@ -73,7 +73,7 @@ def stage_times(runs: Runs, methods: pd.Series) -> tuple[Figure, list[str]]:
 def stage_seconds(runs: Runs, methods: pd.Series) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """Per method a frame [seeds, stages] of mean seconds an update of its finished runs, and the runs left out."""
     frame = runs.runs.assign(method=methods)
-    frame = frame[frame["method"] != INITIAL]
+    frame = frame[frame["method"].map(trains).astype(bool)]
     columns = {f"timing/{stage}": stage for stage in STAGES}
     logged = runs.metrics.reindex(columns=["run", *columns])
     means = logged.astype(dict.fromkeys(columns, float)).groupby("run").mean().rename(columns=columns)

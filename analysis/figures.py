@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from algorithms import estimators
-from analysis.comparable import INITIAL, check_comparable, method_names, method_order
+from analysis.comparable import check_comparable, method_names, method_order, trains
 from analysis.load import Runs
 from analysis.scores import STAGES
 
@@ -122,7 +122,7 @@ def training_curves(
     """The curves of all trained methods in table order, and one line for each run that no curve holds. `column` of
     the metrics, times `scale`, takes the place of success in percent."""
     frame = runs.runs.assign(method=method_names(runs) if methods is None else methods)
-    frame = frame[frame["method"] != INITIAL]
+    frame = frame[frame["method"].map(trains).astype(bool)]
     metrics = runs.metrics.reindex(columns=list(dict.fromkeys([*runs.metrics.columns, "episodes", column])))
     with_value = set(metrics.loc[metrics[column].notna(), "run"])
     curves, left_out = [], []

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from algorithms import RolloutBatch
-from analysis.comparable import INITIAL, method_order
+from analysis.comparable import method_order, trains
 from analysis.group_statistics import GroupStatistics, group_statistics
 from analysis.load import Runs
 
@@ -45,7 +45,7 @@ def first_with_rollouts(
     """Per method the first run with stored rollouts, finished ones first: (run, seed, files); and the methods that
     have none."""
     frame = runs.runs.assign(method=methods, order=(runs.runs["state"] != "done").astype(int))
-    frame = frame[frame["method"] != INITIAL].sort_values(["order", "seed"], kind="stable")
+    frame = frame[frame["method"].map(trains).astype(bool)].sort_values(["order", "seed"], kind="stable")
     found: dict[str, tuple[str, int, dict[int, Path]]] = {}
     for row in frame.itertuples():
         files = rollout_files(Path(row.path)) if row.method not in found else {}

@@ -9,7 +9,7 @@ from string import ascii_uppercase
 import pandas as pd
 
 from analysis.commits import odd_ones
-from analysis.comparable import INITIAL, ComparisonError, check_comparable, method_names, method_order
+from analysis.comparable import INITIAL, ComparisonError, check_comparable, method_names, method_order, trains
 from analysis.load import Runs
 from analysis.render import Cell, Column, Panel, Table
 from analysis.scores import final_episodes, list_names, seed_costs, seed_scores
@@ -191,8 +191,8 @@ def _measured(runs: Runs, name: str) -> str:
 
 
 def _cost_part(grid: _Grid, costs: pd.DataFrame) -> _Part:
-    cells = {}
-    for row in grid.methods:
+    cells, rows = {}, tuple(filter(trains, grid.methods))
+    for row in rows:
         seeds = _rows_of(costs, row)
         for column in COST_COLUMNS:
             measure = column.key.removeprefix("cost.")
@@ -200,7 +200,7 @@ def _cost_part(grid: _Grid, costs: pd.DataFrame) -> _Part:
             values = seeds[measure] if measure in seeds else pd.Series(dtype=float)
             cells[row, column.key] = _mean(values, f"{measure} was not logged" if len(seeds) else why)
     detail = "total = rollout + advantage + logprob + update; generate and env are parts of rollout"
-    return Panel("Cost of training: mean seconds an update, by stage", COST_COLUMNS, grid.methods, detail), cells
+    return Panel("Cost of training: mean seconds an update, by stage", COST_COLUMNS, rows, detail), cells
 
 
 # --- words around the numbers ---------------------------------------------------------------------------------------

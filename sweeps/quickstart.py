@@ -37,8 +37,8 @@ class Cell:
 
     @property
     def updates(self) -> int:
-        """Number of updates; none for the initial policy, which is only evaluated."""
-        return 0 if self.method == INITIAL else self.config["protocol"]["updates"]
+        """Number of updates; none for a method that is only evaluated."""
+        return self.config["protocol"]["updates"] if self.config["algorithm"]["objective"] else 0
 
     @property
     def state(self) -> str:
@@ -54,8 +54,8 @@ class Plan:
     cells: tuple[Cell, ...]
 
     @property
-    def trained(self) -> tuple[Cell, ...]:
-        """The cells that train."""
+    def compared(self) -> tuple[Cell, ...]:
+        """The cells of methods: all but the initial policy's."""
         return tuple(cell for cell in self.cells if cell.method != INITIAL)
 
     @property
@@ -122,20 +122,20 @@ def describe(plan: Plan, jobs: int) -> str:
 
 
 def _numbers(plan: Plan, jobs: int) -> list[str]:
-    cell = plan.trained[0]
+    cell = plan.compared[0]
     protocol, benchmark, model = cell.config["protocol"], cell.config["benchmark"], cell.config["model"]
     per_update = protocol["tasks_per_update"] * protocol["group_size"]
     episodes = per_update * protocol["updates"]
     options = ", ".join(f"{key}={value}" for key, value in benchmark["options"].items())
-    methods = _count(len({c.method for c in plan.trained}), "method")
-    seeds = _count(len({c.seed for c in plan.trained}), "seed")
+    methods = _count(len({c.method for c in plan.compared}), "method")
+    seeds = _count(len({c.seed for c in plan.compared}), "seed")
     lines = [
         f"plan        {len(plan.cells)} cells, {jobs} at a time: the initial policy, then {methods} x {seeds}",
         f"benchmark   {benchmark['name']} ({options})",
         f"model       {model['name']}, {model['decoding']} decoding{_warm_start(model)}",
         f"training    {protocol['updates']} updates x {protocol['tasks_per_update']} tasks x {protocol['group_size']} "
         f"trajectories = {episodes} episodes of at most {protocol['horizon']} steps a cell, "
-        f"{episodes * len(plan.trained)} in all",
+        f"{episodes * sum(c.updates > 0 for c in plan.compared)} in all",
         f"tasks       {_slice(protocol['train'])}",
     ]
     for name, chosen in protocol["evaluation"]["lists"].items():
@@ -191,8 +191,10 @@ def execute(plan: Plan, jobs: int) -> int:
 
 
 def check(plan: Plan) -> None:
-    """ConfigError for what would fail only once cells run; the cells differ in method and seed alone."""
-    preflight.check(plan.trained[0].config)
+    """ConfigError for what would fail only once cells run; methods that train all need the same."""
+    different = {cell.updates or cell.method: cell for cell in plan.compared}
+    for cell in different.values():
+        preflight.check(cell.config)
 
 
 @contextlib.contextmanager
@@ -264,9 +266,9 @@ def report(plan: Plan) -> None:
     from analysis.tables import comparison
 
     runs = load_runs([cell.folder for cell in plan.cells])
-    methods = list(dict.fromkeys(cell.method for cell in plan.trained))
+    methods = list(dict.fromkeys(cell.method for cell in plan.compared))
     lists = list(plan.cells[0].config["protocol"]["evaluation"]["lists"])
-    table = comparison(runs, lists, methods, sorted({cell.seed for cell in plan.trained}))
+    table = comparison(runs, lists, methods, sorted({cell.seed for cell in plan.compared}))
     print("\n" + table.render_terminal())
     for suffix, text in (("md", table.markdown()), ("csv", table.csv()), ("json", table.json())):
         atomic_write_text(plan.out / f"comparison.{suffix}", text)

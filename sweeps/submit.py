@@ -132,12 +132,13 @@ def _checked(out: Path, todo: Sequence[Planned], known: Mapping[str, RunState], 
 
 
 def check_configs(todo: Iterable[Planned]) -> None:
-    """Preflight of every different combination of data, model and resources among the cells; not of every seed."""
+    """Preflight of every different combination of data, model and resources among the cells, and of every method that
+    trains nothing (they differ in what they need); not of every seed."""
     seen = set()
     for planned in todo:
         config = planned.config
         parts = {key: config[key] for key in ("benchmark", "model", "protocol", "resources")}
-        key = repr((config["algorithm"]["objective"] is None, parts))
+        key = repr((None if config["algorithm"]["objective"] else config["algorithm"], parts))
         if key not in seen:
             seen.add(key)
             preflight.check(config)
