@@ -23,7 +23,8 @@ class Address:
 
 
 def serve(build: Callable[[], Engine], address: Address, topk: int = 3, queue: int = 256) -> int:
-    """Serve until Ctrl-C or SIGTERM: exit code 0, or 1 when the engine can't be built (said in one line).
+    """Serve until Ctrl-C or SIGTERM, which open requests outlive; exit code 1 when the engine can't be built (said in
+    one line).
 
     The server listens at once and says "loading" on /health while a large index loads. RetrievalError when the
     address is taken.
