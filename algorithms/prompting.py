@@ -54,7 +54,7 @@ class ReActOptions:
                 raise ValueError(f"{name} must be a whole number >= 0, got {value!r}")
 
 
-OPTIONS: Mapping[str, type] = {"prompting": PromptingOptions, "react": ReActOptions}
+OPTIONS: Mapping[str, Any] = {"prompting": PromptingOptions, "react": ReActOptions}
 
 
 @dataclass(frozen=True)
