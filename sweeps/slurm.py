@@ -7,7 +7,6 @@ without the variables of a surrounding job, which sbatch and srun would obey sil
 from __future__ import annotations
 
 import contextlib
-import getpass
 import io
 import os
 import re
@@ -70,8 +69,7 @@ def read_queue() -> Queue:
     """All live jobs of this user, in one call; a queue that cannot be read is a problem, never an empty queue."""
     if shutil.which("squeue") is None:
         return Queue(problem="squeue is not installed here")
-    user = os.environ.get("SLURM_JOB_USER") or getpass.getuser()
-    done = _run("squeue", "-h", "-r", "-u", user, "-o", "%i|%t|%r|%j")
+    done = _run("squeue", "-h", "-r", "-u", str(os.getuid()), "-o", "%i|%t|%r|%j")
     if done.returncode:
         return Queue(problem=f"squeue failed: {_first_line(done.stderr)}")
     jobs = {}

@@ -5,7 +5,8 @@ running     its job runs, or a process on this machine holds it
 queued      its job waits (also one that was put back into the queue)
 cancelled   by `creditbench cancel`
 failed      error.json is there
-lost        it was submitted or begun, and nothing is left of it: killed, node failure, time limit
+lost        it was submitted or begun, and nothing is left of it: killed, node failure, time limit. On a network
+            file system, where a file of another machine may show late, two looks a minute apart say so (`looks`)
 missing     never submitted
 unknown     it was submitted and the queue cannot be read
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps import slurm
+from sweeps import looks, slurm
 from sweeps.files import atomic_write_json, read_json
 from sweeps.store import RunFolder
 
@@ -61,6 +62,8 @@ def _state(run: RunFolder, job: Mapping[str, Any] | None, queue: slurm.Queue) ->
         return RunState("failed", " ".join(f"{error.get('class')}: {error.get('message')}".split()), name)
     if name is not None and queue.problem is not None:
         return RunState("unknown", queue.problem, name)
+    if name is not None and not looks.gone_for_good(run.path, name):
+        return RunState("running", f"job {name} is gone; its last files may show late, look again in a minute", name)
     if name is not None:
         return RunState("lost", f"job {name} is gone and left no result", name)
     if run.attempts():
@@ -83,6 +86,7 @@ def mark_submitted(run: Path, job: str, submission: str, when: float) -> None:
     """Say which job runs a cell from now on; its earlier cancellation or failure is over. Not flushed: a submission's
     own record is, and it says the same of all its cells."""
     (run / CANCELLED).unlink(missing_ok=True)
+    looks.forget(run)
     RunFolder(run).archive_error()
     record = {"schema": 1, "job": job, "submission": submission, "submitted_at": when}
     atomic_write_json(run / JOB, record, durable=False)

@@ -125,7 +125,8 @@ class Submission:
 def all_submissions(out: Path) -> list[Submission]:
     """Every submission of a store, oldest first."""
     folder = Path(out) / "submissions"
-    found = sorted(path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
+    numbered = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+    found = sorted(numbered, key=lambda path: int(path.name))
     return [submission for submission in map(Submission.read, found) if submission is not None]
 
 
@@ -217,11 +218,24 @@ def _confirm(out: Path, submission: Submission, job: str) -> None:
     submission.write()
     now = time.time()
     for element, runs in enumerate(submission.tasks):
-        for run in runs:
-            states.mark_submitted(Path(out) / "runs" / run, f"{job}_{element}", submission.id, now)
+        for folder in (Path(out) / "runs" / run for run in runs):
+            if _given(folder) != (submission.id, f"{job}_{element}"):  # else a mark that came later would be lost
+                states.mark_submitted(folder, f"{job}_{element}", submission.id, now)
     slurm.release(job)
     submission.state = RELEASED
     submission.write()
+
+
+def _given(folder: Path) -> tuple[str, str]:
+    """(submission, job) that a run was given to last."""
+    record = read_json(folder / states.JOB) or {}
+    return str(record.get("submission", "")), str(record.get("job", ""))
+
+
+def _outrun(out: Path, submission: Submission) -> bool:
+    """Whether cells of a submission that seemed lost were submitted again."""
+    runs = (run for task in submission.tasks for run in task)
+    return any(int(_given(Path(out) / "runs" / run)[0] or 0) > int(submission.id) for run in runs)
 
 
 def unsettled(out: Path) -> list[Submission]:
@@ -231,14 +245,18 @@ def unsettled(out: Path) -> list[Submission]:
 
 def settle(out: Path, queue: slurm.Queue) -> list[str]:
     """Finish what a crash interrupted, under the lock: arrays found on hold are confirmed and released, intentions that
-    never reached the queue are abandoned. Returns one line for each."""
+    never reached the queue are abandoned (should their array still come, after their cells went elsewhere, it is
+    cancelled). Returns one line for each."""
     by_name = _arrays_by_name(queue)
     said = []
     for submission in all_submissions(out):
         job = by_name.get(submission.name)
         if submission.state == RELEASED or (submission.state == ABANDONED and job is None):
             continue
-        if job is not None:
+        if job is not None and submission.state == ABANDONED and _outrun(out, submission):
+            slurm.cancel([job])
+            said.append(f"array {job} of submission {submission.id} came late, its cells are elsewhere; cancelled")
+        elif job is not None:
             _confirm(out, submission, job)
             said.append(f"submission {submission.id} was interrupted; its array {job} is released now")
         elif submission.state == SUBMITTED:  # released, and over already

@@ -227,6 +227,37 @@ def test_settling_finds_what_a_crash_left(out, planned, monkeypatch):
     assert before.folder.is_dir()
 
 
+def test_an_array_that_comes_late_is_cancelled_when_its_cells_are_elsewhere(out, planned, monkeypatch):
+    cancelled, released = [], []
+    monkeypatch.setattr(slurm, "cancel", cancelled.extend)
+    monkeypatch.setattr(slurm, "release", released.append)
+    run, spec = next(iter(planned.runs)), planned.cells[0].job
+    late = submission.new(out, "mine", [[run]], spec, snapshot.Code(None, None, None))
+    submission.settle(out, slurm.Queue())
+    again = submission.new(out, "mine", [[run]], spec, snapshot.Code(None, None, None))
+    live = {"8_0": slurm.QueuedJob("8_0", "PD", "JobHeldUser", again.name)}
+    submission.settle(out, slurm.Queue(live))
+    live["7_0"] = slurm.QueuedJob("7_0", "PD", "JobHeldUser", late.name)
+    (said,) = submission.settle(out, slurm.Queue(live))
+    assert "came late" in said
+    assert (cancelled, released) == (["7"], ["8"])
+    assert states.read_states(out, [run], slurm.Queue(live))[run].job == "8_0"
+
+
+def test_finishing_a_submission_keeps_marks_that_came_later(out, planned, monkeypatch):
+    """A crash after the release, before it was recorded; then a cell was cancelled."""
+    monkeypatch.setattr(slurm, "release", lambda job: None)
+    run, spec = next(iter(planned.runs)), planned.cells[0].job
+    made = submission.new(out, "mine", [[run]], spec, snapshot.Code(None, None, None))
+    live = {"7_0": slurm.QueuedJob("7_0", "R", "None", made.name)}
+    submission.settle(out, slurm.Queue(live))
+    made.state, made.job = submission.SUBMITTED, "7"
+    made.write()
+    states.mark_cancelled(out / "runs" / run, 1.0)
+    submission.settle(out, slurm.Queue(live))
+    assert states.read_states(out, [run], slurm.Queue())[run].state == "cancelled"
+
+
 # --- frozen code
 
 
