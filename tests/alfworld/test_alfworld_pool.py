@@ -50,6 +50,42 @@ def test_workers_give_the_results_of_this_process(small, workers):
         assert play(workers, tasks, steps) == play(small.pool(4), tasks, steps)
 
 
+def test_single_steps_give_the_results_of_a_batch(small, workers):
+    tasks = small.task_set("train", 4).tasks
+    local = small.pool(4)
+    first = local.reset(tasks)
+    assert workers.reset(tasks) == first
+    for turn in range(3):
+        actions = [(slot, first[slot].admissible[turn]) for slot in range(4)]
+        expected = local.step(actions)
+        for slot in (2, 0, 3, 1):
+            workers.send(*actions[slot])
+        with pytest.raises(ValueError, match="slot 3 has a step under way"):
+            workers.send(3, "look")
+        with pytest.raises(RuntimeError, match="single steps are under way"):
+            workers.step([(0, "look")])
+        found = {}
+        while len(found) < 4:
+            news = workers.ready(True)
+            assert news
+            found.update(news)
+        assert workers.ready(True) == []
+        assert [found[slot] for slot in range(4)] == expected
+
+
+def test_a_worker_that_dies_in_a_single_step_is_an_error(small):
+    pool = small.pool(1, workers=1)
+    tasks = small.task_set("train", 1).tasks
+    pool.reset(tasks)
+    pid = pool._workers[0].process.pid
+    os.kill(pid, signal.SIGSTOP)
+    pool.send(0, "look")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=f"while it played {tasks[0].id}"):
+        pool.ready(True)
+    assert pool.ready(True) == []
+
+
 def test_a_worker_error_names_worker_task_and_cause(small):
     good = small.task_set("train", 1).tasks[0]
     bad = Task("train/000077/renamed", "pick", {**good.payload, "index": 77})
