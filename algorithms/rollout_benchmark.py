@@ -239,11 +239,8 @@ class _Drawn:
 
 
 def _compare(name: str, engine: Any, episodes: int, latency: float) -> None:
-XX: measure(LockStep(engine), episodes, latency),
-        "continuous": measure(engine, episodes, latency),
-    }
-    base = found["lock step"]
-    for way, seen in found.items():
+    base = measure(LockStep(engine), episodes, latency)
+    for way, seen in (("lock step", base), ("continuous", measure(engine, episodes, latency))):
         ratio = base.seconds / seen.seconds
         print(
             f"{name:<10} {1000 * latency:7.0f}  {way:<11} {seen.rows:5d} {seen.rows / seen.seconds:8.1f} {ratio:6.2f}"
@@ -263,7 +260,7 @@ def main() -> None:
         engines = [("simulated", lambda: SimulatedEngine(arguments.step)), *([("vllm", lambda: real)] if real else [])]
         if real:
             measure(real, 4, 0.0)  # the first replies warm it up
-        print(f"{arguments.episodes} episodes of {TURNS[0]}-{TURNS[1]} turns, replies of {TOKENS[0]}-{TOKENS[1]} tokens")
+        print(f"{arguments.episodes} episodes of {TURNS[0]}-{TURNS[1]} turns, {TOKENS[0]}-{TOKENS[1]} tokens a reply")
         print("latency: milliseconds of a step, on average")
         print("engine     latency  way          rows   rows/s  ratio   steps  idle %  waits %")
         for name, make in engines:
