@@ -219,10 +219,13 @@ def _example(benchmark: Benchmark, pool: EnvironmentPool, task: Task) -> Example
 
 
 def _solves(pool: EnvironmentPool, task: Task, steps: Sequence[tuple[StepView, str]]) -> bool:
-    """Whether these actions, played, end in success."""
-    pool.reset([task])
-    for _, action in steps:
+    """Whether these actions, played, show what was seen and end in success; an expert may stray unseen."""
+    (observation,) = pool.reset([task])
+    for view, action in steps:
+        if observation.text != view.observation.text:
+            return False
         (result,) = pool.step([(0, action)])
+        observation = result.observation
         if result.done:
             return result.success
     return False

@@ -147,6 +147,11 @@ class Worlds:
         found = _ACTION.findall(reply.lower())
         return ParsedAction(found[-1].strip(), True) if found else ParsedAction(reply.strip().lower()[:80], False)
 
+    def reply(self, view: StepView, action: str) -> str:
+        """An expert's decision in words, for worked examples."""
+        thought = f"I want to {view.observation.goal}" if not view.history else "One step further towards that"
+        return f"{thought}, so now: {action}.\n<action>{action}</action>"
+
     def compact(self, view: StepView) -> str:
         """`[task] .. [obs] .. [prev] .. [act]` in words of the lexicon."""
         past = " ; ".join(action for _, action in view.history[-2:]) or "none"
