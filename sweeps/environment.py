@@ -19,6 +19,7 @@ _PACKAGES = (
     "creditbench", "torch", "trl", "transformers", "accelerate", "numpy", "scipy", "pandas", "alfworld", "textworld",
     "vllm", "peft",
 )  # fmt: skip
+CODE = ("algorithms", "analysis", "benchmarks", "sweeps")  # folders whose changes make it other code
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -38,11 +39,10 @@ def describe() -> dict[str, Any]:
     }
 
 
-def code_version(paths: Sequence[str] = ()) -> dict[str, str | None]:
-    """`commit` of this code and `dirty`, 16 hex digits over its uncommitted changes (null when there are none).
+def code_version(paths: Sequence[str] = CODE) -> dict[str, str | None]:
+    """`commit` of this code and `dirty`, 16 hex digits over uncommitted changes of `paths` (null when there are none).
 
-    `paths` narrows the changes. A copy made at submission knows its own; without it and outside a checkout both are
-    null.
+    A copy made at submission knows its own; without it and outside a checkout both are null.
     """
     frozen = _read_frozen(_ROOT / "code.json")
     if frozen is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sweeps import slurm, states
 from sweeps.files import read_json
@@ -82,19 +83,37 @@ def tail(path: Path, count: int) -> list[str]:
         return []
 
 
-def show(path: Path, count: int) -> int:
-    """Print the last lines of a file; the position where it ends."""
+class Shown(NamedTuple):
+    """Up to where which file was printed; a file keeps its number when it is renamed."""
+
+    file: int
+    position: int
+
+
+def show(path: Path, count: int) -> Shown:
+    """Print the last lines of a file."""
     for line in tail(path, count):
         sys.stdout.write(line + "\n")
     sys.stdout.flush()
-    return path.stat().st_size
+    return _end_of(path) or Shown(0, 0)
 
 
-def show_from(path: Path, position: int) -> int:
-    """Print what was added since `position`, from the beginning if the file is another one; the new end."""
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        stream.seek(position if position <= size else 0)
-        sys.stdout.write(stream.read().decode("utf-8", "replace"))
-    sys.stdout.flush()
-    return size
+def show_more(path: Path, shown: Shown) -> Shown:
+    """Print what was added since, or all of it where it is another file now."""
+    end = _end_of(path)
+    if end is None:  # it is being renamed
+        return shown
+    begin = shown.position if end.file == shown.file and shown.position <= end.position else 0
+    with contextlib.suppress(OSError), path.open("rb") as stream:
+        stream.seek(begin)
+        sys.stdout.write(stream.read(end.position - begin).decode("utf-8", "replace"))
+        sys.stdout.flush()
+    return end
+
+
+def _end_of(path: Path) -> Shown | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return Shown(found.st_ino, found.st_size)

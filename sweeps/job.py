@@ -83,20 +83,16 @@ def _mine(folder: Path, job: str) -> bool:
     return RunFolder(folder).result() is None
 
 
-def _stop_file(folder: Path) -> Path:
-    return folder / ".stop"
-
-
 def _forget_requests(element: Element) -> None:
     for folder in element.folders:
-        _stop_file(folder).unlink(missing_ok=True)
+        stop.file_of(folder).unlink(missing_ok=True)
 
 
 def _request(element: Element, _frame: FrameType | None = None) -> None:
     """Ask every cell to stop; those that have not begun do not begin."""
     element.stopping = True
     for folder in list(element.running):
-        _stop_file(folder).touch()
+        stop.file_of(folder).touch()
 
 
 def _work(element: Element, deadline: float) -> None:
@@ -140,14 +136,14 @@ def _start(element: Element, folder: Path, slot: int, slots: list[str] | None) -
     element.running[folder] = Running(process, slot, time.monotonic())
     print(f"{folder.name}: started", flush=True)
     if element.stopping:
-        _stop_file(folder).touch()
+        stop.file_of(folder).touch()
 
 
 def _environment(element: Element, folder: Path, visible: str | None) -> Mapping[str, str]:
     spec = element.spec
     threads = max(1, spec.cpus // (spec.parallel or spec.pack) // spec.per_node)
     own = {
-        stop.VARIABLE: str(_stop_file(folder)),
+        stop.VARIABLE: str(stop.file_of(folder)),
         launch.OUTPUT: str(folder / "start.log"),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
     }
@@ -172,7 +168,7 @@ def _meaning(folder: Path, code: int) -> int:
     run = RunFolder(folder)
     if run.result() is not None:
         return 0
-    if code and run.error() is None and not _stop_file(folder).exists():
+    if code and run.error() is None and not stop.file_of(folder).exists():
         reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}, no record"
         run.write_error(KilledError(reason + (" (out of memory?)" if code == -signal.SIGKILL else "")), None)
     if run.error() is not None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeps import environment
+from sweeps.environment import CODE
 from sweeps.files import StoreError, atomic_write_json, atomic_write_text
 
-PACKAGES = ("algorithms", "analysis", "benchmarks", "sweeps")
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -35,13 +35,13 @@ def take(out: Path, allow_dirty: bool, copy: bool = True) -> Code:
 
     Outside a git checkout there is nothing to freeze: jobs run the installed package.
     """
-    version = environment.code_version(PACKAGES)
+    version = environment.code_version()
     commit, dirty = version["commit"], version["dirty"]
     if commit is None:
         return Code(None, None, None)
     if dirty and not allow_dirty:
         raise StoreError(
-            f"uncommitted changes in {', '.join(PACKAGES)} of {_ROOT}: commit them, or give --allow-dirty to run them "
+            f"uncommitted changes in {', '.join(CODE)} of {_ROOT}: commit them, or give --allow-dirty to run them "
             "as they are now (a copy and the difference are kept)"
         )
     if not copy:
@@ -60,7 +60,7 @@ def _build(folder: Path, commit: str, dirty: str | None) -> None:
         if dirty:
             _copy_tree(draft)
             atomic_write_text(
-                draft / "changes.diff", _git("diff", "--binary", "HEAD", "--", *PACKAGES).decode("utf-8", "replace")
+                draft / "changes.diff", _git("diff", "--binary", "HEAD", "--", *CODE).decode("utf-8", "replace")
             )
         else:
             _unpack_commit(draft, commit)
@@ -75,7 +75,7 @@ def _build(folder: Path, commit: str, dirty: str | None) -> None:
 
 
 def _unpack_commit(draft: Path, commit: str) -> None:
-    present = [name for name in PACKAGES if (_ROOT / name).is_dir()]
+    present = [name for name in CODE if (_ROOT / name).is_dir()]
     archive = _git("archive", "--format=tar", commit, "--", *present)
     done = subprocess.run(["tar", "-x", "-C", str(draft)], input=archive, capture_output=True, check=False)
     if done.returncode:
@@ -83,7 +83,7 @@ def _unpack_commit(draft: Path, commit: str) -> None:
 
 
 def _copy_tree(draft: Path) -> None:
-    names = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PACKAGES)
+    names = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *CODE)
     for name in sorted(filter(None, names.decode().split("\0"))):
         source = _ROOT / name
         if source.is_file():

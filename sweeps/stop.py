@@ -21,6 +21,11 @@ class StopRequested(BaseException):
     """A run stopped on request, after a checkpoint; not a failure."""
 
 
+def file_of(run: Path) -> Path:
+    """The file that asks a run to stop."""
+    return run / ".stop"
+
+
 def listen() -> None:
     """SIGTERM and SIGUSR1 become requests in this process; a further one changes nothing."""
     for number in SIGNALS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sweeps import slurm, states, submission
+from sweeps import slurm, states, stop, submission
 from sweeps.config import identity
 from sweeps.files import StoreError, read_json
 from sweeps.status import View
@@ -32,7 +33,8 @@ def cancel(out: Path, ids: Sequence[str], dry_run: bool = False) -> list[str]:
         jobs = {known[run].job: run for run in live if known[run].job in queue.jobs}
         stopped = [job for job in jobs if job and not _shared(out, job, set(live), queue)]
         slurm.cancel(stopped)
-        return [_cancel_one(out, run, known[run].job, stopped) for run in live]
+        shared = set(jobs) - set(stopped)
+        return [_cancel_one(out / "runs" / run, known[run].job, stopped, shared) for run in live]
 
 
 def _shared(out: Path, job: str, cancelled: set[str], queue: slurm.Queue) -> bool:
@@ -44,14 +46,18 @@ def _shared(out: Path, job: str, cancelled: set[str], queue: slurm.Queue) -> boo
     return any(run not in cancelled and RunFolder(out / "runs" / run).result() is None for run in runs)
 
 
-def _cancel_one(out: Path, run: str, job: str | None, stopped: Sequence[str]) -> str:
+def _cancel_one(run: Path, job: str | None, stopped: Sequence[str], shared: set[str | None]) -> str:
     if job in stopped:
-        return f"{run}: cancelled with job {job}"
-    holder = RunFolder(out / "runs" / run).holder()
-    if holder is not None:
+        return f"{run.name}: cancelled with job {job}"
+    if job in shared:  # the job's program obeys the mark, the cell the file
+        stop.file_of(run).touch()
+        return f"{run.name}: asked to stop; it shares job {job} with cells that go on"
+    holder = RunFolder(run).holder()
+    if holder is None:
+        return f"{run.name}: marked; it has just ended"
+    with contextlib.suppress(ProcessLookupError):
         os.kill(holder, signal.SIGINT)
-        return f"{run}: process {holder} was interrupted"
-    return f"{run}: marked; it shares job {job} with cells that go on"
+    return f"{run.name}: process {holder} was interrupted"
 
 
 # --- gc ---------------------------------------------------------------------------------------------------------------

@@ -137,16 +137,16 @@ def _here(arguments: argparse.Namespace, planned: GridPlan, options: Options) ->
     gpus = gridlocal.visible_gpus(arguments.gpus)
     say = _quiet if arguments.json else print
     failed = gridlocal.run(arguments.out, planned, options, arguments.local, gpus, say)
-    return 1 if failed else _summary(arguments, planned)
+    _print_summary(arguments, planned)
+    return 1 if failed else 0
 
 
-def _summary(arguments: argparse.Namespace, planned: GridPlan) -> int:
+def _print_summary(arguments: argparse.Namespace, planned: GridPlan) -> None:
     from sweeps import states, status
 
     known = states.read_states(arguments.out, planned.runs)
     view = status.View(planned.name, planned.table, [p.cell for p in planned.cells], known)
     print(json.dumps(view.as_json(), indent=1, allow_nan=False) if arguments.json else status.render(view))
-    return 0
 
 
 def _on_slurm(arguments: argparse.Namespace, planned: GridPlan, options: Options) -> int:

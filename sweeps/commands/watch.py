@@ -93,7 +93,10 @@ def _cells(arguments: argparse.Namespace) -> tuple[str, str | None, list[Cell]]:
 
 def _status(arguments: argparse.Namespace) -> int:
     from sweeps import status
+    from sweeps.schema import ConfigError
 
+    if arguments.watch is not None and not 0 < arguments.watch < 86_400:
+        raise ConfigError(f"--watch must be seconds above 0, at most a day, got {arguments.watch:g}")
     while True:
         view = read_view(arguments)
         if arguments.json:
@@ -142,9 +145,10 @@ def _logs(arguments: argparse.Namespace) -> int:
         print(f"{cell.label} has no output yet ({states.read_states(arguments.out, [cell.id])[cell.id].state})")
         return 1
     print(f"==> {path} <==")
-    position = explain.show(path, arguments.n)
-    while arguments.follow and states.read_states(arguments.out, [cell.id])[cell.id].state in ("running", "queued"):
-        time.sleep(1.0)
-        path = explain.log_path(arguments.out, cell.id) or path
-        position = explain.show_from(path, position)
+    shown = explain.show(path, arguments.n)
+    going = True
+    while arguments.follow and going:
+        going = states.read_states(arguments.out, [cell.id])[cell.id].state in ("running", "queued")
+        shown = explain.show_more(explain.log_path(arguments.out, cell.id) or path, shown)
+        time.sleep(1.0 if going else 0.0)
     return 0

@@ -244,6 +244,20 @@ def test_packed_cells_share_a_job_and_one_death_does_not_end_the_others(store):
     assert all(seen["CUDA_VISIBLE_DEVICES"] in tuple("0123") for seen in results)
 
 
+def test_one_cell_of_a_packed_job_is_cancelled_alone(store):
+    store.wish(grpo_1="hang", grpo_2="hang")
+    store.submit("--filter", "method=grpo", "--job", "pack=2")
+    store.wait(lambda now: now["grpo-1"] == now["grpo-2"] == "running")
+    wait_until(lambda: all((store.folder(f"grpo-{seed}") / "ckpt" / "update").exists() for seed in (1, 2)))
+    assert "asked to stop" in store.run("cancel", "smoke", "--filter", "seed=1").stdout
+    wait_until(lambda: "ended" in json.loads((store.folder("grpo-1") / "attempts" / "0001" / "env.json").read_text()))
+    assert store.states()["grpo-2"] == "running"
+    store.slurm.ask("scancel", "--batch", "--signal=USR1", store.cell("grpo-2")["job"])
+    store.wait(lambda now: now["grpo-2"] == "done")
+    assert store.settled()["grpo-1"] == "cancelled"
+    assert len(list((store.folder("grpo-1") / "attempts").iterdir())) == 1
+
+
 def test_a_grid_may_be_submitted_from_inside_a_job(store):
     command = " ".join(store.command("submit", "smoke", "--filter", "method=grpo", "--job", "mem=100M"))
     script = f"cd {store.checkout} && {command}"

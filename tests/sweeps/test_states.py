@@ -11,7 +11,7 @@ import sys
 import pytest
 import yaml
 
-from sweeps import environment, grid, plan, slurm, snapshot, states, status, submission, submit, upkeep
+from sweeps import environment, explain, grid, plan, slurm, snapshot, states, status, submission, submit, upkeep
 from sweeps.files import StoreError, atomic_write_json
 from sweeps.schema import ConfigError
 from sweeps.store import RunFolder
@@ -269,8 +269,27 @@ def test_uncommitted_code_is_refused(tmp_path, monkeypatch):
     assert snapshot.take(tmp_path, allow_dirty=False) == snapshot.Code(None, None, None)
 
 
+def test_a_log_is_followed_through_its_renaming_and_into_the_next_attempt(tmp_path, capsys):
+    start, first, second = tmp_path / "start.log", tmp_path / "1.log", tmp_path / "2.log"
+    start.write_text("one\ntwo\n")
+    shown = explain.show(start, 1)
+    start.rename(first)
+    assert explain.show_more(start, shown) == shown
+    with first.open("a") as stream:
+        stream.write("three\n")
+    shown = explain.show_more(first, shown)
+    second.write_text("another attempt, longer than the one before\n")
+    shown = explain.show_more(second, shown)
+    assert explain.show_more(second, shown) == shown
+    assert capsys.readouterr().out == "two\nthree\nanother attempt, longer than the one before\n"
+
+
 def test_only_states_that_can_be_submitted_can_be_asked_for(capsys):
     from sweeps.cli import main
+
+    for seconds in ("0", "-1", "nan"):
+        assert main(["status", "smoke", "--watch", seconds]) == 2
+        assert "--watch must be seconds above 0" in capsys.readouterr().err
 
     assert main(["submit", "smoke", "--only", "done"]) == 2
     assert "missing, failed, lost, cancelled" in capsys.readouterr().err
