@@ -29,6 +29,7 @@ class Step:
     action: str
     format_valid: bool
     shown: str  # what later prompts show of it: the action, or a longer text
+    truncated: bool = False  # the reply was cut at its limit
     next_state: str = ""
     admissible: bool = False
     reward: float = 0.0
@@ -156,7 +157,7 @@ class _Play:
         parsed = self.collector.policy.read(reply.ids)
         step = Step(
             self._prompts[reply.key], reply.ids, reply.logps, self.collector.key(self._observations[reply.key]),
-            parsed.action, parsed.format_valid, parsed.shown,
+            parsed.action, parsed.format_valid, parsed.shown, self.collector.policy.truncated(reply.ids),
         )  # fmt: skip
         self.episodes[reply.key].steps.append(step)
         return parsed.sent
@@ -183,7 +184,7 @@ def rollout_columns(episodes: Sequence[Episode], invalid_counts: str = "any") ->
         name: []
         for name in (
             "group", "trajectory", "step", "state", "action", "next_state", "valid", "reward", "success", "task",
-            "format_valid", "admissible", "prompt_tokens", "completion_tokens",
+            "format_valid", "admissible", "truncated", "prompt_tokens", "completion_tokens",
         )
     }  # fmt: skip
     for episode in episodes:
@@ -191,8 +192,8 @@ def rollout_columns(episodes: Sequence[Episode], invalid_counts: str = "any") ->
             valid = step.format_valid and (step.admissible or invalid_counts == "format")
             row = (
                 episode.group, episode.index, t, step.state, step.action, step.next_state, valid, step.reward,
-                episode.success, episode.task.id, step.format_valid, step.admissible, len(step.prompt_ids),
-                len(step.completion_ids),
+                episode.success, episode.task.id, step.format_valid, step.admissible, step.truncated,
+                len(step.prompt_ids), len(step.completion_ids),
             )  # fmt: skip
             for name, value in zip(columns, row, strict=True):
                 columns[name].append(value)

@@ -9,13 +9,13 @@ import torch
 
 from algorithms.collector import Collector, Episode
 from algorithms.generation import Engine, Generate
-from algorithms.policy import Policy
+from algorithms.policy import Policy, evaluating
 from benchmarks.base import TaskSet
 
 
 def sampler(policy: Policy, *, temperature: float, max_new_tokens: int, rows_per_call: int = 64) -> Generate:
     """`Generate` over the policy's own model with transformers; `temperature=0` is greedy decoding."""
-    pad, eos = policy.tokenizer.pad_token_id, end_ids(policy)
+    pad, eos = policy.tokenizer.pad_token_id, policy.ends
     options = {"do_sample": False} if temperature == 0 else {"do_sample": True, "temperature": temperature}
 
     @torch.no_grad()
@@ -35,13 +35,6 @@ def sampler(policy: Policy, *, temperature: float, max_new_tokens: int, rows_per
         return replies, None
 
     return generate
-
-
-def end_ids(policy: Policy) -> list[int]:
-    """The tokens that end a reply: the model's own and the tokenizer's."""
-    declared = getattr(policy.model.generation_config, "eos_token_id", None)
-    ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
-    return sorted({*ids, policy.tokenizer.eos_token_id})
 
 
 def _until_end(ids: list[int], ends: list[int]) -> list[int]:
@@ -78,16 +71,13 @@ def evaluate(
     each = -(-len(whole) // processes)
     mine = whole[rank * each : (rank + 1) * each]
     plan = [Episode(task, group=task.id, index=repeat) for task, repeat in mine + whole[-1:] * (each - len(mine))]
-    was_training = collector.policy.model.training
-    collector.policy.model.eval()
     devices = [collector.policy.model.device] if collector.policy.model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with evaluating(collector.policy.model), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed + 1_000_003 * rank)
         for start in range(0, len(plan), slots):
             collector.collect(plan[start : start + slots], engine, any_active, seed)
             if progress is not None:
                 progress(min(start + slots, len(plan)), len(plan))
-    collector.policy.model.train(was_training)
     return [_record(episode) for episode in plan[: len(mine)]]
 
 
@@ -103,6 +93,7 @@ def _record(episode: Episode) -> dict[str, Any]:
         "steps": len(episode.steps),
         "format_invalid": sum(not step.format_valid for step in episode.steps),
         "inadmissible": sum(step.format_valid and not step.admissible for step in episode.steps),
+        "truncated": sum(step.truncated for step in episode.steps),
     }
 
 

@@ -14,8 +14,10 @@ import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 import algorithms.tiny_model  # noqa: F401  (registers the tiny policy with the Auto classes)
+from algorithms.adapters import is_adapter, with_adapter
 from benchmarks.base import Benchmark, ParsedAction, StepView
 
 
@@ -38,6 +41,17 @@ class Policy(ABC):
     tokenizer: PreTrainedTokenizerBase
     benchmark: Benchmark
     decoding: str  # "constrained" | "free"; part of every result's header
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """The tokens that end a reply: the model's own and the tokenizer's."""
+        declared = getattr(self.model.generation_config, "eos_token_id", None)
+        ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
+        return sorted({*ids, self.tokenizer.eos_token_id})
+
+    def truncated(self, completion_ids: list[int]) -> bool:
+        """Whether a reply was cut at its limit: it does not end with an end token."""
+        return not completion_ids or completion_ids[-1] not in self.ends
 
     @abstractmethod
     def render(self, view: StepView) -> list[int]:
@@ -93,20 +107,27 @@ class TinyPolicy(Policy):
 
 
 class ChatPolicy(Policy):
-    """Prompts through the model's own chat template; replies parsed by the benchmark's protocol."""
+    """Prompts through the model's own chat template; replies parsed by the benchmark's protocol.
+
+    thinking  true or false sets the template's switch `enable_thinking` (Qwen3's); None leaves it alone. With true the
+              model's own thought, all up to `</think>`, is no part of the reply: it is neither parsed nor shown later,
+              and it is the thought where the benchmark's protocol wants one
+    """
 
     def __init__(self, *args: Any, max_prompt_tokens: int, thinking: bool | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.max_prompt_tokens, self.thinking = max_prompt_tokens, thinking
 
-    def _ids(self, messages: list[dict[str, str]]) -> list[int]:
+    def _text(self, messages: list[dict[str, str]]) -> str:
         options = {} if self.thinking is None else {"enable_thinking": self.thinking}
-        grows = messages[-1]["role"] == "assistant"  # one growing text: the reply goes on where it ends
-        encoded = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=not grows, continue_final_message=grows, tokenize=True, return_dict=True,
-            **options,
-        )  # fmt: skip
-        return list(encoded["input_ids"])
+        return str(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **options))
+
+    def _ids(self, messages: list[dict[str, str]]) -> list[int]:
+        # where the last message is the assistant's, one text grows: the reply goes on where it ends (templates would
+        # take thoughts out of it)
+        grown = messages[-1]["content"] if messages[-1]["role"] == "assistant" else None
+        text = self._text(messages) if grown is None else self._text(messages[:-1]) + grown
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def render(self, view: StepView) -> list[int]:
         """Prompts over the limit lose history first, oldest first, then worked examples (see `prompting`), never the
@@ -143,23 +164,67 @@ class ChatPolicy(Policy):
         return seen[first]
 
     def read(self, completion_ids: list[int]) -> ParsedAction:
-        return self.benchmark.parse(self.tokenizer.decode(completion_ids, skip_special_tokens=True))
+        """The action in a reply, after the model's own thought where it thinks."""
+        text = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
+        if not self.thinking:
+            return self.benchmark.parse(text)
+        reply, thought = self._without_thought(text)
+        parsed = self.benchmark.parse(reply)
+        if thought and not parsed.format_valid and self.benchmark.parse(_NO_THOUGHT + reply).format_valid:
+            return replace(parsed, format_valid=True)
+        return parsed
+
+    def _without_thought(self, text: str) -> tuple[str, bool]:
+        """(what follows the thought, whether there was a whole one). A thought that was cut leaves nothing."""
+        before, end, after = text.partition("</think>")
+        if end and (self._opens_thought or before.lstrip().startswith("<think>")):
+            return after.lstrip(), True
+        unfinished = self._opens_thought or text.lstrip().startswith("<think>")
+        return ("" if unfinished else text), False
+
+    @cached_property
+    def _opens_thought(self) -> bool:
+        """Whether the prompt itself opens the thought, so that replies begin inside of it."""
+        return self._text([{"role": "user", "content": "?"}]).rstrip().endswith("<think>")
+
+
+_NO_THOUGHT = "<think></think>"
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """The model without dropout and gradient checkpointing, as replies are sampled and scored."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def load_policy(
-    model: Mapping[str, Any], benchmark: Benchmark, *, folder: Path, max_prompt_tokens: int = 2048
+    model: Mapping[str, Any],
+    benchmark: Benchmark,
+    *,
+    folder: Path,
+    base: Path | None = None,
+    max_prompt_tokens: int = 2048,
 ) -> Policy:
-    """The policy of a `model` config whose weights lie in `folder` (see `source_folder`; a checkpoint works too)."""
+    """The policy of a `model` config whose weights lie in `folder`: the initial ones, or a checkpoint; one of adapters
+    only goes on top of those in `base`."""
     dtype = getattr(torch, str(model.get("dtype") or "float32"))
+    adapted = base is not None and is_adapter(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
-        network = AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype)
+        network = AutoModelForCausalLM.from_pretrained(str(base if adapted else folder), dtype=dtype)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise PolicyError(
             f"model {str(folder)!r} cannot be loaded: {reason} (give a folder with config, weights and tokenizer in "
             "model.path, or a hub name where the hub can be reached)"
         ) from error
+    if adapted:
+        network = with_adapter(network, folder)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if model["kind"] == "tiny":
@@ -170,6 +235,11 @@ def load_policy(
         )
     if tokenizer.chat_template is None:
         raise PolicyError(f"model {str(folder)!r} has no chat template; choose an instruction-tuned model")
+    if model.get("thinking") is not None and "enable_thinking" not in str(tokenizer.chat_template):
+        raise PolicyError(
+            f"model.thinking={str(model['thinking']).lower()}: the chat template of {str(folder)!r} has no such switch "
+            "(enable_thinking); use model.thinking=null"
+        )
     return ChatPolicy(
         network, tokenizer, benchmark, "free", max_prompt_tokens=max_prompt_tokens, thinking=model.get("thinking")
     )

@@ -13,7 +13,7 @@ One row is one executed step. Columns (a row belongs to the trajectory named by 
     success      bool         of the trajectory, the same on each of its rows
 
 Optional columns, stored only when given: task, benchmark, prompt, completion, prompt_tokens, completion_tokens,
-format_valid, admissible, seconds.
+format_valid, admissible, truncated (the reply was cut at its limit), seconds.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ OPTIONAL_COLUMNS: dict[str, Column] = {
     "completion_tokens": Column.COUNT,
     "format_valid": Column.FLAG,
     "admissible": Column.FLAG,
+    "truncated": Column.FLAG,
     "seconds": Column.NUMBER,
 }
 _COLUMNS = REQUIRED_COLUMNS | OPTIONAL_COLUMNS

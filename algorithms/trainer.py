@@ -29,9 +29,10 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
 from algorithms import estimate
+from algorithms.adapters import hold_for_training, lora_config
 from algorithms.collector import Collector, Episode, Timings, rollout_batch, rollout_columns
-from algorithms.evaluation import end_ids
 from algorithms.generation import BatchEngine, Engine
+from algorithms.policy import evaluating
 from algorithms.trl_settings import refuse_unsupported
 from algorithms.vllm_engine import VllmHost, llm_arguments
 from benchmarks.base import TaskSet
@@ -64,7 +65,7 @@ def _unused_reward(**_: Any) -> list[float]:
 class AgentTrainer(GRPOTrainer):
     """Group-based RL of an agent on tasks, `CreditAssignment` deciding the advantages.
 
-    `engine_options` are further arguments of `vllm.LLM`.
+    `engine_options` are further arguments of `vllm.LLM`; `lora` (see `adapters`) None trains all weights.
 
     `args.generation_batch_size` counts episodes of one update over all processes (tasks x group size);
     `args.steps_per_generation` is the number of minibatches, `args.num_iterations` the number of epochs over them.
@@ -80,10 +81,11 @@ class AgentTrainer(GRPOTrainer):
         args: GRPOConfig,
         rows_per_microbatch: int,
         callbacks: list[TrainerCallback] | None = None,
-        peft_config: Any = None,
+        lora: Mapping[str, Any] | None = None,
         engine_options: Mapping[str, Any] | None = None,
     ):
         refuse_unsupported(args)
+        model = hold_for_training(collector.policy.model, lora)
         self.collector, self.tasks, self.credit, self.recorder = collector, tasks, credit, recorder
         self.rows_per_microbatch = rows_per_microbatch
         self._timings: dict[str, float] = {}
@@ -92,23 +94,25 @@ class AgentTrainer(GRPOTrainer):
         updates = args.max_steps // (args.steps_per_generation * args.num_iterations)
         schedule = task_schedule(len(tasks), per_update, updates, args.seed)
         data = Dataset.from_list([{"prompt": tasks.tasks[i].id, "task": i} for i in schedule])
+        set_seed(args.seed)  # the same first adapters on every process
         with self._vllm_arguments(args, engine_options or {}):
             super().__init__(
-                model=collector.policy.model,
+                model=model,
                 reward_funcs=_unused_reward,
                 args=args,
                 train_dataset=data,
                 processing_class=collector.policy.tokenizer,
                 callbacks=callbacks,
-                peft_config=peft_config,
+                peft_config=lora_config(model, lora),
             )
+        collector.policy.model = self.model  # with its adapters: what generates and is evaluated is what is trained
         self.remove_callback(PrinterCallback)  # the recorder says what a user needs to see
         # TRL seeds a colocated vLLM engine, and with it this process, without args.seed
         set_seed(args.seed, device_specific=True)
         for model in (self.model, self.ref_model):
             self._keep_own_scoring(model)
         slots = args.per_device_train_batch_size * args.steps_per_generation
-        self._vllm = VllmHost(self.vllm_generation, end_ids(collector.policy), slots) if args.use_vllm else None
+        self._vllm = VllmHost(self.vllm_generation, collector.policy.ends, slots) if args.use_vllm else None
 
     def _vllm_arguments(self, args: GRPOConfig, options: Mapping[str, Any]) -> Any:
         if not args.use_vllm or args.vllm_mode != "colocate":
@@ -147,7 +151,8 @@ class AgentTrainer(GRPOTrainer):
     def generation(self, temperature: float) -> Iterator[Engine]:
         """An engine that holds the current weights."""
         if self._vllm is None:
-            yield BatchEngine(self._reply)
+            with evaluating(self.model):
+                yield BatchEngine(self._reply)
             return
         version, most = self.state.global_step, self.max_completion_length
         with self._vllm.engine(version=version, temperature=temperature, max_tokens=most) as engine:
@@ -205,6 +210,7 @@ class AgentTrainer(GRPOTrainer):
                 f and not a for f, a in zip(columns["format_valid"], columns["admissible"], strict=True)
             )
             / rows,
+            "truncated": sum(columns["truncated"]) / rows,
             "prompt_tokens": sum(columns["prompt_tokens"]) / rows,
             "completion_tokens": sum(columns["completion_tokens"]) / rows,
             **{f"advantage/{name}": float(value) for name, value in diagnostics.items()},
@@ -283,7 +289,7 @@ class AgentTrainer(GRPOTrainer):
         most = int(self.accelerator.gather(torch.tensor([rows], device=self.accelerator.device)).max())
         index = torch.arange(most, device=self.accelerator.device).clamp(max=rows - 1)
         parts = []
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(model):
             for start in range(0, most, self.rows_per_microbatch):
                 chunk = {k: batch[k][index[start : start + self.rows_per_microbatch]] for k in _SEQUENCES}
                 ids = torch.cat([chunk["prompt_ids"], chunk["completion_ids"]], 1)

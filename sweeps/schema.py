@@ -178,6 +178,35 @@ _WARM_START = record(
     seed=whole(0),
 )
 
+
+def _modules(name: str, value: Any) -> str | list[Any]:
+    """`all-linear`, or a list of names of linear modules."""
+    if value == "all-linear":
+        return "all-linear"
+    if not isinstance(value, list) or not value:
+        raise ConfigError(f"{name} must be all-linear or a list of module names like [q_proj,v_proj], got {value!r}")
+    return sequence(text)(name, value)
+
+
+_LORA_KEYS: dict[str, Check] = {
+    "rank": whole(1),
+    "alpha": number(0, open_low=True),
+    "dropout": number(0, 0.9),
+    "target_modules": _modules,
+}
+
+
+def _lora(name: str, value: Any) -> dict[str, Any] | None:
+    """null (all weights are trained), a rank, or a mapping that holds one. alpha: twice the rank by default."""
+    if value is None:
+        return None
+    given = dict(value) if isinstance(value, Mapping) else {"rank": value}
+    _refuse_unknown(name, given, _LORA_KEYS)
+    rank = whole(1)(_join(name, "rank") if isinstance(value, Mapping) else f"{name} (a rank)", given.get("rank"))
+    defaults = {"rank": rank, "alpha": 2.0 * rank, "dropout": 0.0, "target_modules": "all-linear"}
+    return dict(record(**_LORA_KEYS)(name, {**defaults, **given}))
+
+
 _MODEL = _by_kind(
     {
         "tiny": record(
@@ -190,7 +219,7 @@ _MODEL = _by_kind(
             decoding=_DECODING,
             warm_start=_WARM_START,
         ),
-        "smollm2": record(name=text, kind=text, decoding=_DECODING),
+        "smollm2": record(name=text, kind=text, lora=_lora, decoding=_DECODING),
         "hub": record(
             name=text,
             kind=text,
@@ -198,6 +227,7 @@ _MODEL = _by_kind(
             revision=optional(text),
             dtype=choice("float32", "bfloat16", "float16"),
             thinking=optional(flag),
+            lora=_lora,
             decoding=_DECODING,
         ),
     }
@@ -260,6 +290,7 @@ _RESOURCES = record(
     threads=whole(1),
     device=choice("auto", "cpu", "cuda"),
     rows_per_microbatch=whole(1),
+    gradient_checkpointing=flag,
     generation=_GENERATION,
     report_to=sequence(text),
     save_rollouts=_flag_or_text,

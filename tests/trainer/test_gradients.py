@@ -20,7 +20,12 @@ PROTOCOL = {
     "max_grad_norm": 0.0, "clip_range": 0.2, "kl_coefficient": 0.0, "minibatches": 1, "epochs": 1,
     "checkpoint_every": 1,
 }  # fmt: skip
-RESOURCES = {"device": "cpu", "generation": {"engine": "transformers"}, "report_to": []}
+RESOURCES = {
+    "device": "cpu",
+    "gradient_checkpointing": False,
+    "generation": {"engine": "transformers"},
+    "report_to": [],
+}
 EPS = 0.2
 
 
