@@ -20,6 +20,7 @@ A match names axes and gives a value, a shell pattern, or a list of them.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -107,6 +108,15 @@ def _as_list(value: Any) -> list[Any]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-6 is a number, as it is in Hydra's files and on the command line."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d[\d_]*(?:\.[\d_]*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
 def names(config_dir: str | Path | None = None) -> tuple[str, ...]:
     """Names of the shipped grids and of those in `config_dir`/grid."""
     return tuple(sorted({path.stem for folder in _folders(config_dir) for path in folder.glob("*.yaml")}))
@@ -120,10 +130,10 @@ def read(name: str, config_dir: str | Path | None = None) -> Grid:
     """The grid of this name, or in this file (`path/to/mine.yaml`). ConfigError, one line, for what is wrong in it."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else _find(name, config_dir)
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise ConfigError(f"grid {name}: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"grid {path} is not YAML: {' '.join(str(error).split())}") from None
     return parse(path.stem, value)
 

@@ -105,6 +105,17 @@ def test_a_wrong_file_is_one_line_that_names_the_place(changes, part):
     assert "grid mine" in str(caught.value)
 
 
+def test_numbers_are_read_as_hydra_reads_them(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("axes: {protocol.learning_rate: [1e-6, 5E-4, 0.01, 1.5e+2, -2e3, 3], model: [1e, e5, 1e5x]}\n")
+    axes = grid.read(str(path)).axes
+    assert list(axes["protocol.learning_rate"]) == [1e-6, 5e-4, 0.01, 150.0, -2000.0, 3]
+    assert list(axes["model"]) == ["1e", "e5", "1e5x"]
+    path.write_bytes(b"axes: {a: [\xff]}")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        grid.read(str(path))
+
+
 def test_a_wrong_value_names_the_cell():
     with pytest.raises(ConfigError, match=r"cell algorithm=graft, seed=1: unknown key 'protocol.update'"):
         plan.make(parsed(set=[{"match": {"algorithm": "graft"}, "values": {"protocol.update": 1}}]))
