@@ -89,6 +89,9 @@ class _Policy:
     def read(self, ids: list[int]) -> ParsedAction:
         return ParsedAction("", True)
 
+    def truncated(self, ids: list[int]) -> bool:
+        return False
+
 
 @dataclass
 class SimulatedEngine:
