@@ -19,7 +19,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from algorithms.policy import TinyPolicy, build_once
+from algorithms.building import build_once
+from algorithms.policy import TinyPolicy
 from algorithms.tiny_model import TinyPolicyConfig, TinyPolicyForCausalLM
 from benchmarks.base import Benchmark
 

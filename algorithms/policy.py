@@ -10,9 +10,6 @@ from __future__ import annotations
 import bisect
 import importlib.metadata
 import importlib.util
-import os
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 import algorithms.tiny_model  # noqa: F401  (registers the tiny policy with the Auto classes)
 from algorithms.adapters import is_adapter, with_adapter
+from algorithms.building import build_once
 from benchmarks.base import Benchmark, ParsedAction, StepView
 
 
@@ -269,21 +267,3 @@ def smollm2_folder(cache: Path) -> Path:
         model.save_pretrained(folder)
 
     return build_once(target, build)
-
-
-def build_once(target: Path, build: Any) -> Path:
-    """Fill a folder through `build(folder)` under a temporary name and rename it into place; a half-made one never
-    shows, and of two builders at the same time one result stays."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        build(staging)
-        staging.chmod(0o755)
-        try:
-            os.rename(staging, target)
-        except OSError:
-            if not target.is_dir():
-                raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return target

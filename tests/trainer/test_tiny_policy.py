@@ -11,7 +11,7 @@ from test_gradients import MODEL, allowed_words, make_policy, reply_logps
 
 from algorithms.behavior_cloning import warm_start
 from algorithms.evaluation import sampler
-from algorithms.policy import PolicyError, build_once, load_policy
+from algorithms.policy import PolicyError, load_policy
 from algorithms.tiny_model import FORBIDDEN
 from benchmarks.base import Observation, StepView
 
@@ -152,16 +152,6 @@ def test_warm_start_learns_and_is_cached_and_reproducible(tmp_path):
     other = SETTINGS | {"warm_start": SETTINGS["warm_start"] | {"seed": 1}}
     assert warm_start(other, benchmark, {}, tmp_path / "a") != first
     assert warm_start(SETTINGS, benchmark, {"wasted": 0.5}, tmp_path / "a") != first
-
-
-def test_a_failed_build_leaves_nothing(tmp_path):
-    def build(folder):
-        (folder / "half").write_text("x")
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError):
-        build_once(tmp_path / "cache" / "thing", build)
-    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_folder_without_a_model_is_one_clear_error(tmp_path):
