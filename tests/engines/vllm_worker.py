@@ -33,7 +33,7 @@ SEED = 7
 
 
 def make_trainer(folder, policy, logged):
-    resources = {"device": "cpu", "generation": GENERATION, "report_to": []}
+    resources = {"device": "cpu", "gradient_checkpointing": False, "generation": GENERATION, "report_to": []}
     args = grpo_config(SETTINGS, resources, objective("ppo"), seed=SEED, folder=folder)
     args.optim, args.save_strategy = "sgd", "no"
     pool = policy.benchmark.pool(12)
