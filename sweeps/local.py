@@ -64,8 +64,8 @@ class Outcome:
     @property
     def reason(self) -> str:
         """One line on a failure; "" after success."""
-        if self.exit_code == 0:
-            return ""
+        if self.exit_code in (0, INTERRUPTED):
+            return "interrupted" if self.exit_code else ""
         if self.exit_code < 0:
             name = signal.Signals(-self.exit_code).name
             return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

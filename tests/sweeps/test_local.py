@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.config import compose
-from sweeps.local import Job, Silent, run_jobs
+from sweeps.local import Job, Outcome, Silent, run_jobs
 from sweeps.store import RunFolder, StoreError
 
 HERE = Path(__file__).resolve().parent
@@ -252,3 +252,9 @@ def test_more_gpus_than_there_are_is_an_error_before_anything_starts(tmp_path):
     wide = Job("wide", "fake_cells:visible", (tmp_path / "x",), tmp_path / "log", devices=4)
     with pytest.raises(StoreError, match="needs 4 GPUs and there are 2"):
         run_jobs([wide], workers=1, devices=["0", "1"])
+
+
+def test_an_interrupted_job_does_not_name_its_last_line_as_the_reason(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("update 10/30: success 0.06\n")
+    assert Outcome(Job("a", "m:f", (), log), 130).reason == "interrupted"
