@@ -200,6 +200,26 @@ def rollout_columns(episodes: Sequence[Episode], invalid_counts: str = "any") ->
     return columns
 
 
+def rollout_metrics(columns: Mapping[str, list[Any]], diagnostics: Mapping[str, float]) -> dict[str, float]:
+    """An update's numbers from its columns (episodes one after the other) and the estimator's diagnostics."""
+    rows = len(columns["group"])
+    last = [i for i in range(rows) if i + 1 == rows or columns["step"][i + 1] == 0]
+    refused = sum(f and not a for f, a in zip(columns["format_valid"], columns["admissible"], strict=True))
+    return {
+        "episodes": len(last),
+        "rows": rows,
+        "success": sum(columns["success"][i] for i in last) / len(last),
+        "return": sum(columns["reward"]) / len(last),
+        "turns": rows / len(last),
+        "invalid_format": 1 - sum(columns["format_valid"]) / rows,
+        "inadmissible": refused / rows,
+        "truncated": sum(columns["truncated"]) / rows,
+        "prompt_tokens": sum(columns["prompt_tokens"]) / rows,
+        "completion_tokens": sum(columns["completion_tokens"]) / rows,
+        **{f"advantage/{name}": float(value) for name, value in diagnostics.items()},
+    }
+
+
 def rollout_batch(columns: dict[str, list[Any]], benchmark: Benchmark, **optional: list[str]) -> RolloutBatch:
     """Columns of `rollout_columns` as a RolloutBatch of this benchmark; `optional` adds e.g. prompt and completion."""
     label = [benchmark.label] * len(columns["group"])

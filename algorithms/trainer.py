@@ -30,8 +30,9 @@ from trl.trainer.utils import pad
 
 from algorithms import estimate
 from algorithms.adapters import hold_for_training, lora_config
-from algorithms.collector import Collector, Episode, Timings, rollout_batch, rollout_columns
+from algorithms.collector import Collector, Episode, Timings, rollout_batch, rollout_columns, rollout_metrics
 from algorithms.generation import BatchEngine, Engine
+from algorithms.loss_means import LossMeans
 from algorithms.policy import evaluating
 from algorithms.trl_settings import refuse_unsupported
 from algorithms.vllm_engine import VllmHost, llm_arguments
@@ -89,6 +90,7 @@ class AgentTrainer(GRPOTrainer):
         self.collector, self.tasks, self.credit, self.recorder = collector, tasks, credit, recorder
         self.rows_per_microbatch = rows_per_microbatch
         self._timings: dict[str, float] = {}
+        self._means = LossMeans(by_rows=args.importance_sampling_level == "sequence")
         self._buffered_inputs: list[dict[str, torch.Tensor]] | None = None
         per_update = args.generation_batch_size // args.num_generations
         updates = args.max_steps // (args.steps_per_generation * args.num_iterations)
@@ -175,7 +177,8 @@ class AgentTrainer(GRPOTrainer):
         embed = getattr(self.collector.benchmark, "embed", None)  # only where a benchmark has a model of sentences
         result = estimate(self.credit.estimator, batch, embed=embed, **self.credit.options)
         self._timings["advantage"] = time.perf_counter() - started
-        self._log_rollout(columns, result.diagnostics)
+        for name, value in rollout_metrics(columns, result.diagnostics).items():
+            self._metrics["train"][name].append(value)
         self._log_measures(episodes)
         if self.recorder.rollouts is not None and self.accelerator.is_main_process:
             self._write_rollouts(self.recorder.rollouts, columns, episodes)
@@ -195,28 +198,6 @@ class AgentTrainer(GRPOTrainer):
             }
         batch = rollout_batch(columns, self.collector.benchmark, **text)
         batch.write_parquet(folder / f"{self.update:06d}.parquet")
-
-    def _log_rollout(self, columns: dict[str, list[Any]], diagnostics: Mapping[str, float]) -> None:
-        rows = len(columns["group"])
-        last = [i for i in range(rows) if i + 1 == rows or columns["step"][i + 1] == 0]
-        values = {
-            "episodes": len(last),
-            "rows": rows,
-            "success": sum(columns["success"][i] for i in last) / len(last),
-            "return": sum(columns["reward"]) / len(last),
-            "turns": rows / len(last),
-            "invalid_format": 1 - sum(columns["format_valid"]) / rows,
-            "inadmissible": sum(
-                f and not a for f, a in zip(columns["format_valid"], columns["admissible"], strict=True)
-            )
-            / rows,
-            "truncated": sum(columns["truncated"]) / rows,
-            "prompt_tokens": sum(columns["prompt_tokens"]) / rows,
-            "completion_tokens": sum(columns["completion_tokens"]) / rows,
-            **{f"advantage/{name}": float(value) for name, value in diagnostics.items()},
-        }
-        for name, value in values.items():
-            self._metrics["train"][name].append(value)
 
     def _log_measures(self, episodes: list[Episode]) -> None:
         """Means over the episodes of all processes of the numbers that the benchmark measured."""
@@ -323,6 +304,7 @@ class AgentTrainer(GRPOTrainer):
         minibatch = self._prepare_inputs(inputs)
         started = time.perf_counter()
         micro, tokens, rows = self._microbatches(minibatch)
+        scored = self._tokens_of(micro)
         self.current_gradient_accumulation_steps = len(micro)  # what TRL's loss divides its means by
         total = torch.zeros((), device=self.accelerator.device)
         for i, piece in enumerate(micro):
@@ -336,12 +318,21 @@ class AgentTrainer(GRPOTrainer):
                     loss = self._compute_loss(model, piece) * weight
                 self.accelerator.backward(loss)
             total += loss.detach()
+            self._means.take(
+                self._metrics["train"], tokens=scored[i], rows=rows / len(micro),
+                scored=piece["advantages"].numel() * self.accelerator.num_processes,
+            )  # fmt: skip
         self._step += 1
         self._timings["update"] += time.perf_counter() - started
         if self._step % self._optimizer_steps == 0:
             for name, seconds in self._timings.items():
                 self._metrics["train"][f"timing/{name}"].append(seconds)
         return total
+
+    def _tokens_of(self, micro: list[dict[str, torch.Tensor]]) -> list[float]:
+        """Tokens that count in the loss of each micro-batch, over all processes."""
+        local = torch.stack([(piece["completion_mask"] * piece["tool_mask"]).sum() for piece in micro])
+        return self.accelerator.reduce(local.float(), reduction="sum").tolist()
 
     def _microbatches(self, batch: dict[str, torch.Tensor]) -> tuple[list[dict[str, torch.Tensor]], torch.Tensor, int]:
         """(micro-batches, tokens over all processes, rows over all processes). Every process gets equally many
@@ -366,6 +357,8 @@ class AgentTrainer(GRPOTrainer):
     # ------------------------------------------------------------------------------------------------ records
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's log, plus one row per update in the run's own metrics file."""
+        if "loss" in logs:
+            self._means.close(self._metrics["train"])
         super().log(logs, start_time)
         if self.accelerator.is_main_process and "loss" in logs:
             row = {k: v for k, v in logs.items() if isinstance(v, (int, float)) and k not in ("epoch", "step_time")}

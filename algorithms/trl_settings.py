@@ -48,6 +48,7 @@ def grpo_config(
         max_grad_norm=protocol["max_grad_norm"],
         epsilon=protocol["clip_range"],
         beta=protocol["kl_coefficient"],
+        use_bias_correction_kl=False,  # the published runs' KL term, whose gradient has no importance ratio in it
         temperature=protocol["temperature"],
         max_completion_length=protocol["max_response_tokens"],
         loss_type=goal.loss_type,
