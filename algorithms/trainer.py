@@ -363,6 +363,9 @@ class AgentTrainer(GRPOTrainer):
         if self.accelerator.is_main_process and "loss" in logs:
             row = {k: v for k, v in logs.items() if isinstance(v, (int, float)) and k not in ("epoch", "step_time")}
             row["lr"] = row.pop("learning_rate")
+            if self.accelerator.device.type == "cuda":  # the most that tensors of this process took since the last row
+                row["gpu_memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
+                torch.cuda.reset_peak_memory_stats()
             self.recorder.metrics({"update": self.state.global_step // self._optimizer_steps, **row})
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
