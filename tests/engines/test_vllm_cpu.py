@@ -19,10 +19,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory):
+@pytest.fixture(scope="module", params=["full", "lora"])
+def seen(request, tmp_path_factory):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(WORKER), str(tmp_path_factory.mktemp("vllm"))]
+    command = [sys.executable, str(WORKER), str(tmp_path_factory.mktemp("vllm")), request.param]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.strip().splitlines()[-1])

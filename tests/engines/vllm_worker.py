@@ -1,6 +1,6 @@
 """Trains a small model through vLLM on this machine's CPU and prints what was seen, as one line of JSON.
 
-A process of its own, because vLLM changes the process it runs in. `python vllm_worker.py FOLDER`.
+A process of its own, because vLLM changes the process it runs in. `python vllm_worker.py FOLDER full|lora`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ GENERATION = {
 }  # fmt: skip
 SETTINGS = {**PROTOCOL, "max_prompt_tokens": 96, "sampler_correction": "sequence_mask"}
 SEED = 7
+LORA = {"rank": 4, "alpha": 16.0, "dropout": 0.0, "target_modules": "all-linear"}
 
 
-def make_trainer(folder, policy, logged):
+def make_trainer(folder, policy, logged, lora):
     resources = {"device": "cpu", "gradient_checkpointing": False, "generation": GENERATION, "report_to": []}
     args = grpo_config(SETTINGS, resources, objective("ppo"), seed=SEED, folder=folder)
     args.optim, args.save_strategy = "sgd", "no"
@@ -45,6 +46,7 @@ def make_trainer(folder, policy, logged):
         args=args,
         rows_per_microbatch=8,
         engine_options=GENERATION["options"],
+        lora=lora,
     )
 
 
@@ -84,12 +86,12 @@ def gap(trainer, episodes):
     return worst
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, kind: str) -> None:
     """Everything the test looks at."""
     save_model(folder / "model", hidden_size=64, tie_word_embeddings=True)
     policy = load_policy(CHAT, Talking(), folder=folder / "model")
     logged: list[dict] = []
-    trainer = make_trainer(folder / "run", policy, logged)
+    trainer = make_trainer(folder / "run", policy, logged, LORA if kind == "lora" else None)
     seed = torch.initial_seed()
     batches = watch_batches(trainer)
     trainer.train()
@@ -104,7 +106,7 @@ def main(folder: Path) -> None:
     once, again, other = (rollout_columns(through_vllm(1.0, seed)) for seed in (1, 1, 2))
     synced = gap(trainer, through_vllm(1.0))
     with torch.no_grad():
-        for parameter in trainer.model.parameters():
+        for parameter in (p for p in trainer.model.parameters() if p.requires_grad):
             parameter.add_(0.2 * torch.randn_like(parameter))
     stale = gap(trainer, through_vllm(1.0))  # the same version: not pushed
     trainer.state.global_step += 1
@@ -131,4 +133,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])
