@@ -21,11 +21,13 @@ _DEFAULT = "(default)"
 
 
 class _Tree(NamedTuple):
-    """The union of chosen groups: unresolved values, its dotted keys, and which keys interpolations may see."""
+    """The union of chosen groups: unresolved values, its dotted keys, which keys interpolations may see, and the groups
+    that hold no interpolation and are seen by none."""
 
     values: dict[str, Any]
     keys: frozenset[str]
     seen: Callable[[str], bool]
+    alone: frozenset[str]
 
 
 class Composer:
@@ -48,7 +50,7 @@ class Composer:
         for key in others:
             configs.check_key(key.lstrip("~"), tree.keys)
         seen = {key: value for key, value in others.items() if tree.seen(key)}
-        template = self._template(values, seen, tree.values)
+        template = self._template(values, seen, tree)
         config = _copy(template)
         for key, value in others.items():
             if key not in seen:
@@ -64,7 +66,9 @@ class Composer:
                 **{group: self._groups[group, choice] for group, choice in zip(GROUPS, chosen, strict=True)},
             }
             keys = frozenset(configs.key_paths(tree))
-            self._trees[chosen] = _Tree(tree, keys, _seen_by_interpolations(tree))
+            seen = _seen_by_interpolations(tree)
+            alone = frozenset(group for group in GROUPS if not seen(group) and _is_plain(tree[group]))
+            self._trees[chosen] = _Tree(tree, keys, seen, alone)
         return self._trees[chosen]
 
     def _compose_groups(self, wanted: Mapping[str, Any]) -> None:
@@ -78,15 +82,17 @@ class Composer:
         for group in GROUPS:
             self._groups.setdefault((group, str(new.get(group, _DEFAULT))), composed[group])
 
-    def _template(self, values: Mapping[str, Any], seen: Mapping[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-        groups = [(group, values.get(group, _DEFAULT)) for group in GROUPS]
+    def _template(self, values: Mapping[str, Any], seen: Mapping[str, Any], tree: _Tree) -> dict[str, Any]:
+        alone = tree.alone - {name.lstrip("~").partition(".")[0] for name in seen}
+        groups = [(group, values.get(group, _DEFAULT)) for group in GROUPS if group not in alone]
         key = repr((groups, sorted(seen.items())))
         if key not in self._templates:
-            changed = _copy(tree)
+            changed = _copy({name: value for name, value in tree.values.items() if name not in alone})
             for name, value in seen.items():
                 _put(changed, name, _copy(value))
             self._templates[key] = configs.resolve(OmegaConf.create(changed))
-        return self._templates[key]
+        found = {**self._templates[key], **{group: tree.values[group] for group in alone}}
+        return {name: found[name] for name in tree.values if name in found}
 
 
 def _seen_by_interpolations(tree: Mapping[str, Any]) -> Callable[[str], bool]:
@@ -101,6 +107,12 @@ def _seen_by_interpolations(tree: Mapping[str, Any]) -> Callable[[str], bool]:
         return key.startswith("~") or key in missing or any(a == b for a, b in common)
 
     return test
+
+
+def _is_plain(tree: Mapping[str, Any]) -> bool:
+    """Whether resolving changes nothing: no interpolation, no table for one, nothing that must still be given."""
+    texts = [value for _, value in configs.leaves(tree) if isinstance(value, str)]
+    return not any("${" in text or text == "???" for text in texts) and not any(key.startswith("by_") for key in tree)
 
 
 def _copy(tree: Any) -> Any:

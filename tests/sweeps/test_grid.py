@@ -164,6 +164,19 @@ def test_many_at_once_is_one_by_one(values):
     assert composer.compose(values) == one_by_one
 
 
+def test_one_composer_keeps_choices_apart():
+    composer = Composer()
+    for algorithm in ("grpo", "graft", "grpo"):
+        for resources in ("local", "gpu"):
+            texts = [f"algorithm={algorithm}", f"resources={resources}"]
+            made = composer.compose({"algorithm": algorithm, "resources": resources})
+            assert made == configs.compose(texts)
+            assert list(made) == list(configs.compose(texts))
+    changed = composer.compose({"algorithm": "graft", "algorithm.options.gamma": 0.5})
+    assert changed["algorithm"]["options"]["gamma"] == 0.5
+    assert composer.compose({"algorithm": "graft"}) == configs.compose(["algorithm=graft"])
+
+
 def test_values_that_interpolations_read_change_what_they_give():
     composer = Composer()
     assert composer.compose({"model.path": "x", "model": "hub"})["model"]["path"] == "x"
