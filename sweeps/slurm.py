@@ -1,4 +1,4 @@
-"""What is asked of Slurm, and how: squeue, scontrol, scancel, and submitit's executor for sbatch.
+"""What is asked of Slurm, and how: squeue, scontrol, scancel; `sweeps.sbatch` submits.
 
 The queue is read with one `squeue`; sacct is asked for a reason only, never for a state. Calls run in an environment
 without the variables of a surrounding job, which sbatch and srun would obey silently.
@@ -7,25 +7,18 @@ without the variables of a surrounding job, which sbatch and srun would obey sil
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-from submitit.core.utils import FailedJobError, FailedSubmissionError
-from submitit.slurm.slurm import SlurmExecutor
 
 from sweeps.files import StoreError
 
 WAITING = frozenset({"PD", "RH", "RQ", "RF", "SE"})
 _INHERITED = ("SLURM_", "SBATCH_", "SRUN_", "PMIX_", "PMI_", "SALLOC_")
 _KEPT = ("SLURM_CONF",)
-_LIMIT = re.compile(r"submit limit|QOSMaxSubmit|MaxSubmit|AssocMaxSubmit|MaxJobCount|job submit|temporarily", re.I)
 
 
 class LimitError(StoreError):
@@ -71,7 +64,7 @@ def read_queue() -> Queue:
         return Queue(problem="squeue is not installed here")
     done = _run("squeue", "-h", "-r", "-u", str(os.getuid()), "-o", "%i|%t|%r|%j")
     if done.returncode:
-        return Queue(problem=f"squeue failed: {_first_line(done.stderr)}")
+        return Queue(problem=f"squeue failed: {first_line(done.stderr)}")
     jobs = {}
     for line in done.stdout.splitlines():
         parts = line.split("|", 3)
@@ -85,7 +78,7 @@ def array_limit() -> int:
     done = _run("scontrol", "show", "config")
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.M)
     if done.returncode or not found:
-        raise StoreError(f"scontrol show config failed: {_first_line(done.stderr) or 'no MaxArraySize in it'}")
+        raise StoreError(f"scontrol show config failed: {first_line(done.stderr) or 'no MaxArraySize in it'}")
     return max(1, min(int(found[1]), 1000))
 
 
@@ -134,7 +127,7 @@ def address(node: str) -> str:
 def _must(*command: str) -> str:
     done = _run(*command)
     if done.returncode:
-        raise StoreError(f"{command[0]} failed: {_first_line(done.stderr)}")
+        raise StoreError(f"{command[0]} failed: {first_line(done.stderr)}")
     return done.stdout
 
 
@@ -146,7 +139,8 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
             return subprocess.CompletedProcess(command, 1, "", str(error))
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """The first line that says something."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "no message")
 
 
@@ -160,43 +154,3 @@ def clean_environment() -> Iterator[None]:
         yield
     finally:
         os.environ.update(taken)
-
-
-class ArrayExecutor(SlurmExecutor):
-    """submitit's executor, for arrays of a command instead of pickled functions: no pickle is written or read, and the
-    program replaces the shell, so that a signal to the batch script reaches it."""
-
-    def submit_command(self, command: str, count: int, flags: Mapping[str, Any]) -> str:
-        """Submit elements 0 to count-1 and return the array's id; LimitError where the site takes no more jobs."""
-        self._prepare(count, flags)
-        try:
-            with clean_environment(), contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises
-                return str(self._submit_command(f"exec {command}").job_id)
-        except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
-            message = _sbatch_message(str(error))
-            raise (LimitError if _LIMIT.search(message) else StoreError)(f"sbatch failed: {message}") from None
-
-    def script(self, command: str, count: int, flags: Mapping[str, Any]) -> str:
-        """The script that `submit_command` would submit."""
-        self._prepare(count, flags)
-        return self._make_submission_file_text(f"exec {command}", "")
-
-    def _prepare(self, count: int, flags: Mapping[str, Any]) -> None:
-        self.update_parameters(additional_parameters=dict(flags), stderr_to_stdout=True, use_srun=False)
-        self.parameters["map_count"] = count
-
-    def _make_submission_file_text(self, command: str, uid: str) -> str:
-        text = super()._make_submission_file_text(command, uid)
-        return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#SBATCH --wckey"))
-
-
-def _sbatch_message(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if "sbatch: error" in line]
-    return lines[-1].removeprefix("sbatch: error: ") if lines else _first_line(text)
-
-
-def executor(folder: Path, name: str, setup: Sequence[str]) -> ArrayExecutor:
-    """An executor that writes its script below `folder`."""
-    made = ArrayExecutor(folder)
-    made.update_parameters(job_name=name, setup=list(setup))
-    return made

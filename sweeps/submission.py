@@ -156,9 +156,11 @@ def send(out: Path, submission: Submission, limit: int | None, after: str | None
 
     limit: at most this many elements at a time; after: an array that must end first.
     """
+    from sweeps import sbatch
+
     spec = job_spec(submission)
     flags = _flags(submission, spec, limit, after)
-    runner = slurm.executor(submission.folder, submission.name, _setup(spec, submission))
+    runner = sbatch.executor(submission.folder, submission.name, _setup(spec, submission))
     try:
         job = runner.submit_command(_command(submission), len(submission.tasks), flags)
     except StoreError as error:
@@ -183,12 +185,14 @@ def _flags(submission: Submission, spec: JobSpec, limit: int | None, after: str 
 
 def preview(out: Path, grid: str, array: Any) -> str:
     """The script of an array as sbatch would get it, its run ids left out; writes nothing that stays."""
+    from sweeps import sbatch
+
     with tempfile.TemporaryDirectory() as folder:
         made = Submission(
             Path(folder), INTENDED, f"creditbench-{store_tag(out)}-NNNN", grid, [[] for _ in array.tasks],
             _spec_record(array.spec), {"folder": None, "commit": None, "dirty": None}, 0.0,
         )  # fmt: skip
-        runner = slurm.executor(made.folder, made.name, _setup(array.spec, made))
+        runner = sbatch.executor(made.folder, made.name, _setup(array.spec, made))
         text = runner.script(_command(made), len(array.tasks), _flags(made, array.spec, array.limit, None))
         return text.replace(folder, str(Path(out).resolve() / "submissions" / "NNNN"))
 
