@@ -17,13 +17,14 @@ from sweeps.schema import ConfigError, nearest
 _TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Mapping[str, Any], here: bool = True) -> None:
     """ConfigError, in one line, for a configuration whose run would fail after it began: a missing package, unknown
-    benchmark options, data that is not there, a task list that cannot be made."""
+    benchmark options, data that is not there, a task list that cannot be made. Without `here` the run will be on
+    another machine, whose memory and servers cannot be seen from this one."""
     extras.require(config)
     _check_trackers(config["resources"]["report_to"])
     _check_model(config["model"])
-    _check_data(config)
+    _check_data(config, here)
 
 
 def _check_trackers(names: list[str]) -> None:
@@ -43,7 +44,7 @@ def _check_model(model: Mapping[str, Any]) -> None:
         raise ConfigError(f"model.path={path}: no such folder (give a folder with a model, or a hub name)")
 
 
-def _check_data(config: Mapping[str, Any]) -> None:
+def _check_data(config: Mapping[str, Any], here: bool) -> None:
     import benchmarks
     from algorithms import prompting
 
@@ -52,7 +53,7 @@ def _check_data(config: Mapping[str, Any]) -> None:
         benchmark = benchmarks.load(section["name"], success_reward=section["success_reward"], **section["options"])
         if config["model"]["kind"] == "tiny":
             benchmark.lexicon()
-        _check_services(benchmark)
+        _check_services(benchmark, here)
         if protocol["state_matching"] == "embedding":
             _check_embedding(section["name"], benchmark)
     except ConfigError:
@@ -78,11 +79,11 @@ def _check_data(config: Mapping[str, Any]) -> None:
         raise _one_line("algorithm.options", error) from None
 
 
-def _check_services(benchmark: Any) -> None:
+def _check_services(benchmark: Any, here: bool) -> None:
     """What a benchmark needs beside its data (a server, a model) answers, where it needs any."""
     check = getattr(benchmark, "check", None)
     if check is not None:
-        check()
+        check(here)
 
 
 def _check_embedding(name: str, benchmark: Any) -> None:

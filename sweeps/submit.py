@@ -122,7 +122,7 @@ def _known_queue() -> slurm.Queue:
 
 def _checked(out: Path, todo: Sequence[Planned], known: Mapping[str, RunState], options: Options) -> snapshot.Code:
     """Refuse before anything is written what would fail in every job."""
-    check_configs(todo)
+    check_configs(todo, here=False)
     if not todo:
         return snapshot.Code(None, None, None)
     code = snapshot.take(out, options.allow_dirty, options.snapshot)
@@ -131,7 +131,7 @@ def _checked(out: Path, todo: Sequence[Planned], known: Mapping[str, RunState], 
     return code
 
 
-def check_configs(todo: Iterable[Planned]) -> None:
+def check_configs(todo: Iterable[Planned], here: bool = True) -> None:
     """Preflight of every different combination of data, model and resources among the cells, and of every method that
     trains nothing (they differ in what they need); not of every seed."""
     seen = set()
@@ -141,7 +141,7 @@ def check_configs(todo: Iterable[Planned]) -> None:
         key = repr((None if config["algorithm"]["objective"] else config["algorithm"], parts))
         if key not in seen:
             seen.add(key)
-            preflight.check(config)
+            preflight.check(config, here)
 
 
 def commits(out: Path, ids: Iterable[str]) -> dict[str, list[str]]:

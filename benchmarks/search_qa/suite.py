@@ -19,7 +19,7 @@ from benchmarks.search_qa.profiles import PROFILES
 from benchmarks.search_qa.questions import DATA_SETS, Question
 from benchmarks.search_qa.retrieval import engines
 from benchmarks.search_qa.retrieval.base import Retriever
-from benchmarks.search_qa.retrieval.http_client import HttpEngine
+from benchmarks.search_qa.retrieval.http_client import HttpEngine, Server
 
 TRAIN_SHARE = 0.7  # of a shipped sample
 
@@ -106,20 +106,32 @@ class SearchQA:
         """Of the retrieval engine and its passages: what a run must find again when it goes on."""
         return self.retriever.engine.fingerprint
 
-    def check(self) -> None:
-        """RetrievalError, ValueError or OSError when retrieval would fail once the run has begun."""
+    def check(self, here: bool = True) -> None:
+        """RetrievalError, ValueError or OSError when retrieval would fail once the run has begun. Without `here` the
+        run will be on another machine: nothing is said of this one's memory, nor of what it can reach."""
         if self.options.retriever == "http":
-            engine = HttpEngine(engines.server(self.options, self.profile.dialect))
-            try:
-                engine.probe(self.options.top_k)
-            finally:
-                engine.close()
-        elif self.options.retriever == "dense" and self.options.index:
-            from benchmarks.search_qa.retrieval.dense import check_memory
-
-            check_memory(Path(self.options.index).expanduser(), self.options.index_mmap)
+            server = engines.server(self.options, self.profile.dialect)
+            if here:
+                self._probe(server)
+        elif self.options.retriever == "dense":
+            self._check_dense(here)
         if self.options.corpus and not Path(self.options.corpus).expanduser().is_file():
             raise FileNotFoundError(f"corpus file {self.options.corpus} does not exist")
+
+    def _probe(self, server: Server) -> None:
+        engine = HttpEngine(server)
+        try:
+            engine.probe(self.options.top_k)
+        finally:
+            engine.close()
+
+    def _check_dense(self, here: bool) -> None:
+        from benchmarks.search_qa.retrieval.dense import check_memory
+
+        self.check_embed()
+        index = Path(self.options.index).expanduser()
+        if self.options.index and (here or not index.is_file()):
+            check_memory(index, self.options.index_mmap)
 
     def record(self) -> dict[str, Any]:
         """Data, protocol and retrieval engine, strict JSON."""

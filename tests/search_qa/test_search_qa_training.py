@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 from own_server import OwnServer
 
+from benchmarks.search_qa import make
 from benchmarks.search_qa.options import Options
 from benchmarks.search_qa.retrieval import engines
 from benchmarks.search_qa.retrieval.base import RetrievalError
 from benchmarks.search_qa.retrieval.server import Limits, Service
+from sweeps import preflight
 from sweeps.cli import main
 from sweeps.config import compose
 from sweeps.files import StoreError
 from sweeps.run import run_cell
+from sweeps.schema import ConfigError
 from sweeps.store import RunFolder
 
 SMALL = [
@@ -181,6 +184,24 @@ def test_what_would_fail_later_is_refused_at_once(more, message, tmp_path, capsy
     assert message in said
     assert said.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_login_node_need_not_reach_what_a_job_will(tmp_path, monkeypatch):
+    config = compose([*SMALL, *over_http("http://127.0.0.1:9/retrieve", attempts=1)])
+    preflight.check(config, here=False)
+    with pytest.raises(ConfigError, match="failed 1 times"):
+        preflight.check(config)
+    big = tmp_path / "index"
+    big.write_bytes(b"x")
+    monkeypatch.setattr("benchmarks.search_qa.retrieval.dense.free_memory", lambda: 0)
+    dense = {"retriever": "dense", "index": str(big), "encoder": "some/hub-name", "data": "hotpotqa-mini"}
+    make(**dense).check(here=False)
+    with pytest.raises(ValueError, match="does not fit"):
+        make(**dense).check()
+    with pytest.raises(ValueError, match="does not exist"):
+        make(**dense | {"index": str(tmp_path / "none")}).check(here=False)
+    with pytest.raises(ValueError, match="no such folder"):
+        make(**dense | {"encoder": str(tmp_path / "none"), "index": ""}).check(here=False)
 
 
 @pytest.mark.parametrize("arguments", [["--port", "70000"], ["--data", "nq"], ["--topk", "0"], ["--queue", "0"]])
