@@ -13,6 +13,7 @@ unknown     it was submitted and the queue cannot be read
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from sweeps.files import atomic_write_json, read_json
 from sweeps.store import RunFolder
 
 STATES = ("done", "running", "queued", "failed", "lost", "cancelled", "missing", "unknown")
+SILENCE = 3600.0
+HERE = "on this machine"
 JOB = "job.json"
 CANCELLED = "cancelled.json"
 
@@ -54,7 +57,7 @@ def _state(run: RunFolder, job: Mapping[str, Any] | None, queue: slurm.Queue) ->
     if live is not None:
         return RunState(*_of_job(run, live), job=name)
     if run.holder() is not None:
-        return RunState("running", "on this machine", name)
+        return RunState("running", _stalled(run) or HERE, name)
     if (run.path / CANCELLED).exists():
         return RunState("cancelled", job=name)
     error = run.error()
@@ -76,7 +79,16 @@ def _of_job(run: RunFolder, live: slurm.QueuedJob) -> tuple[str, str]:
         return "queued", "held: its submission was interrupted, the next submit finishes it"
     if live.waiting:
         return "queued", f"requeued ({live.reason})" if run.attempts() else live.reason
-    return "running", ""
+    return "running", _stalled(run)
+
+
+def _stalled(run: RunFolder) -> str:
+    """A doubt about a run that has written nothing for `SILENCE` seconds; "" without one."""
+    attempts = run.attempts()
+    written = [path for name in ("out.log", "metrics.jsonl") for path in [attempts[-1] / name] if path.exists()] \
+        if attempts else []  # fmt: skip
+    silent = time.time() - max((path.stat().st_mtime for path in written), default=time.time())
+    return f"stalled? it wrote nothing for {silent / 60:.0f} minutes" if silent > SILENCE else ""
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from sweeps.plan import Cell
-from sweeps.states import STATES, RunState
+from sweeps.states import HERE, STATES, RunState
 
 FAILED, INCOMPLETE, UNKNOWN = 1, 2, 3
 
@@ -53,12 +53,17 @@ def render(view: View) -> str:
     """The table as text, then the cells that need attention."""
     lines = [f"{view.grid}: {len(view.cells)} cells: " + ", ".join(f"{n} {state}" for state, n in view.counts.items())]
     lines += ["", *_table(view)]
-    trouble = [cell for cell in view.cells if view.states[cell.id].state in ("failed", "lost", "unknown")]
+    trouble = [cell for cell in view.cells if _needs_attention(view.states[cell.id])]
     if trouble:
         lines += ["", *[_line(view, cell) for cell in trouble[:10]]]
         lines += [f"... and {len(trouble) - 10} more; see --json"] if len(trouble) > 10 else []
         lines += [f"why: creditbench why {view.grid} CELL"]
     return "\n".join([*lines, *view.notes])
+
+
+def _needs_attention(state: RunState) -> bool:
+    doubtful = state.state == "running" and state.note not in ("", HERE)
+    return doubtful or state.state in ("failed", "lost", "unknown")
 
 
 def _line(view: View, cell: Cell) -> str:

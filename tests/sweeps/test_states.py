@@ -67,6 +67,28 @@ def test_every_state(out, planned):
     assert state_of(out, planned, queue(j7x0="R", j7x1="R", j7x2="R")) == ["running", "running", "done", "lost"]
 
 
+def test_a_run_that_writes_nothing_for_long_is_doubted(out, planned):
+    run = runs(out, planned)[0]
+    states.mark_submitted(run.path, "7_0", "0001", 1.0)
+    cells = [one.cell for one in planned.cells]
+
+    def shown():
+        known = states.read_states(out, planned.runs, queue(j7x0="R"))
+        return known[run.id], status.render(status.View("mine", None, cells, known))
+
+    assert shown()[0] == states.RunState("running", "", "7_0")  # it has not begun to write
+    with run.start_attempt() as attempt:
+        attempt.log({"update": 1})
+        log = attempt.path / "metrics.jsonl"
+        assert "stalled" not in shown()[1]
+        os.utime(log, (log.stat().st_mtime - states.SILENCE - 60,) * 2)
+        state, text = shown()
+        assert (state.state, state.note) == ("running", "stalled? it wrote nothing for 61 minutes")
+        assert f"{run.id}  running" in text
+        (attempt.path / "out.log").write_text("evaluating\n")
+        assert shown()[0].note == ""
+
+
 def test_submitting_again_ends_a_failure_and_a_cancellation(out, planned):
     one, two, *_ = runs(out, planned)
     with one.start_attempt():
