@@ -10,6 +10,7 @@ This is the only module that touches TRL's private methods; `tests/trainer/test_
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -230,18 +231,14 @@ class AgentTrainer(GRPOTrainer):
         """Prompts left padded, completions right padded: [rows, length] each."""
         steps = [step for episode in episodes for step in episode.steps]
         device, fill = self.accelerator.device, self._tokenizer.pad_token_id
-
-        def stack(sequences: list[list[int]], value: int, side: str) -> torch.Tensor:
-            return pad([torch.tensor(s) for s in sequences], padding_value=value, padding_side=side).to(device)
-
-        prompts, replies = [s.prompt_ids for s in steps], [s.completion_ids for s in steps]
-        ones = [[1] * len(r) for r in replies]
+        prompts, prompt_mask = _stacked([s.prompt_ids for s in steps], fill, left=True)
+        replies, reply_mask = _stacked([s.completion_ids for s in steps], fill, left=False)
         return {
-            "prompt_ids": stack(prompts, fill, "left"),
-            "prompt_mask": stack([[1] * len(p) for p in prompts], 0, "left"),
-            "completion_ids": stack(replies, fill, "right"),
-            "completion_mask": stack(ones, 0, "right"),
-            "tool_mask": stack(ones, 0, "right"),  # zeroed on filler rows
+            "prompt_ids": prompts.to(device),
+            "prompt_mask": prompt_mask.to(device),
+            "completion_ids": replies.to(device),
+            "completion_mask": reply_mask.to(device),
+            "tool_mask": reply_mask.to(device, copy=True),  # zeroed on filler rows
         }
 
     def _add_logps(self, batch: dict[str, torch.Tensor], episodes: list[Episode]) -> None:
@@ -405,6 +402,17 @@ def task_schedule(tasks: int, per_update: int, updates: int, seed: int) -> list[
     for epoch in range(-(-per_update * updates // tasks)):
         order += np.random.default_rng([seed, epoch]).permutation(tasks).tolist()
     return order[: per_update * updates]
+
+
+def _stacked(sequences: list[list[int]], fill: int, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids, mask), [sequences, longest] each, padded on the left or on the right; the mask is 1 on ids."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    width = int(lengths.max())
+    place = np.arange(width)
+    mask = place >= width - lengths[:, None] if left else place < lengths[:, None]
+    ids = np.full(mask.shape, fill)
+    ids[mask] = np.fromiter(itertools.chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
+    return torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))
 
 
 def _trim(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

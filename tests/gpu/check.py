@@ -218,7 +218,7 @@ def look_at_training(folder: Path, tuning: str) -> None:
 
 
 _TUNED = {
-    "full": "model.lora: null",
+    "full": "model.lora.rank: null",
     "LoRA": "model.lora.rank: 8, model.lora.alpha: 16, model.lora.dropout: 0, model.lora.target_modules: all-linear",
 }
 
