@@ -26,6 +26,7 @@ class JobSpec:
     """Resources of one job. None is left to the site. `time` is in minutes, `lead` and `grace` in seconds.
 
     gpus            a node; gres is for sites that want another spelling, e.g. "gpu:a100:4"
+    gpu_memory      GiB of one GPU: a cell that cannot fit is refused before it is submitted
     launch          how more than one process is started: ddp (torchrun), fsdp or deepspeed (accelerate)
     processes       a node; default: one a GPU when launched, else one
     pack, parallel  cells in one job, and how many of them at a time (default: all)
@@ -41,6 +42,7 @@ class JobSpec:
     cpus: int = 1
     gpus: int = 0
     gres: str | None = None
+    gpu_memory: int | None = None
     mem: str | None = None
     mem_per_cpu: str | None = None
     mem_per_gpu: str | None = None
@@ -69,6 +71,11 @@ class JobSpec:
         return self.processes or (max(1, self.gpus) if self.launch else 1)
 
     @property
+    def has_gpus(self) -> bool:
+        """Whether a GPU is asked for."""
+        return bool(self.gpus or _gres_gpus(self.gres))
+
+    @property
     def gpu_hours(self) -> float:
         """GPU-hours of one job that uses its whole time limit."""
         return self.time / 60 * self.nodes * (self.gpus or _gres_gpus(self.gres))
@@ -81,7 +88,10 @@ class JobSpec:
 
 _DEFAULT = JobSpec()
 _FIELDS = {field.name: field for field in dataclasses.fields(JobSpec)}
-_WHOLE = {"nodes": 1, "cpus": 1, "gpus": 0, "processes": 1, "pack": 1, "parallel": 1, "lead": 0, "max_requeues": 0}
+_WHOLE = {
+    "nodes": 1, "cpus": 1, "gpus": 0, "gpu_memory": 1, "processes": 1, "pack": 1, "parallel": 1, "lead": 0,
+    "max_requeues": 0,
+}  # fmt: skip
 _OPTIONAL = {name for name, field in _FIELDS.items() if field.default is None}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps import config as configs
-from sweeps import jobspec
+from sweeps import jobspec, memory
 from sweeps.composer import Composer
 from sweeps.files import StoreError, atomic_write_json, read_json
 from sweeps.grid import ROW, Grid, matches
@@ -80,6 +80,18 @@ class GridPlan:
             found.setdefault(planned.cell.id, planned)
         return found
 
+    def memory(self) -> dict[str, str]:
+        """By model and job, what the largest of its cells takes of one GPU, in words; jobs with GPUs only."""
+        most: dict[str, memory.Estimate | None] = {}
+        for planned in self.runs.values():
+            if planned.job.has_gpus and planned.config["model"]["kind"] != "tiny":
+                name, guess = _memory_of(planned)
+                known = most.get(name)
+                if known is None or (guess is not None and guess.total > known.total):
+                    most[name] = guess
+        unknown = "unknown (presets and local folders with a config.json can be estimated)"
+        return {name: unknown if guess is None else f"about {guess.text()}" for name, guess in most.items()}
+
 
 def make(
     grid: Grid,
@@ -119,6 +131,7 @@ def _planned(grid: Grid, axes: dict[str, Any], values: dict[str, Any], job: JobS
         where = ", ".join(f"{axis}={label}" for axis, label in axes.items())
         raise ConfigError(f"grid {grid.name}, cell {where}: {error}") from None
     _check_world(grid, axes, config["protocol"], job)
+    _check_memory(grid, axes, config, job)
     cell = Cell(
         id=configs.identity(config),
         place=axes,
@@ -141,6 +154,16 @@ def _check_world(grid: Grid, axes: Mapping[str, Any], protocol: Mapping[str, Any
             f"grid {grid.name}, cell {where}: {episodes} episodes do not divide among {job.world} processes x "
             f"{protocol['minibatches']} minibatches; change gpus or nodes, or protocol.minibatches"
         )
+
+
+def _check_memory(grid: Grid, axes: Mapping[str, Any], config: Mapping[str, Any], job: JobSpec) -> None:
+    if not job.has_gpus:
+        return
+    try:
+        memory.check(config, memory.Layout(job.world, job.launch), job.gpu_memory)
+    except ConfigError as error:
+        where = ", ".join(f"{axis}={label}" for axis, label in axes.items())
+        raise ConfigError(f"grid {grid.name}, cell {where}: {error}") from None
 
 
 # --- the record -------------------------------------------------------------------------------------------------------
@@ -226,6 +249,7 @@ def describe(plan: GridPlan, states: Mapping[str, str], arrays: Sequence[str], c
         f"cells       {len(plan.cells)} = {_axes_text(plan)}" + _shared_text(plan),
         f"state       {', '.join(f'{count} {state}' for state, count in counts.items())}",
         *_job_lines(plan),
+        *[f"memory      {name}: {text}" for name, text in plan.memory().items()],
         f"in all      {hours(plan.runs.values())} at most (runs x time limit)",
         *[f"array       {text}" for text in arrays],
     ]
@@ -254,6 +278,16 @@ def _job_lines(plan: GridPlan) -> list[str]:
     for planned in plan.runs.values():
         by_job.setdefault(planned.job, []).append(planned)
     return [f"resources   {len(group)} x {jobspec.describe(job)}: {hours(group)}" for job, group in by_job.items()]
+
+
+def _memory_of(planned: Planned) -> tuple[str, memory.Estimate | None]:
+    """(model and job, what it takes of one GPU)."""
+    config, job = planned.config, planned.job
+    lora = config["model"].get("lora")
+    adapted = f" LoRA {lora['rank']}" if lora else ""
+    how = f"{job.world} x {job.launch}" if job.launch else "one process"
+    guess = memory.estimate(config, memory.Layout(job.world, job.launch))
+    return f"{config['model']['name']}{adapted}, {how}", guess
 
 
 def hours(group: Iterable[Planned]) -> str:

@@ -33,7 +33,7 @@ from algorithms.trainer import AgentTrainer, CreditAssignment, Recorder, checkpo
 from algorithms.trl_settings import grpo_config
 from algorithms.vllm_engine import VllmHost, host
 from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
-from sweeps import preflight, stop
+from sweeps import memory, preflight, stop
 from sweeps.files import StoreError
 from sweeps.launch import OUTPUT
 from sweeps.schema import ConfigError
@@ -60,6 +60,22 @@ def prepare(config: Mapping[str, Any], out: Path) -> Path:
 def _check_device(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("resources.device=cuda, but PyTorch sees no CUDA device here; use auto or cpu")
+
+
+def _check_memory(config: Mapping[str, Any], processes: Processes) -> None:
+    """ConfigError for a model that the GPU of this process cannot hold, before it is loaded."""
+    if config["resources"]["device"] == "cpu" or not torch.cuda.is_available():
+        return
+    size = torch.cuda.get_device_properties(processes.device).total_memory / memory.GIB
+    memory.check(config, memory.Layout(processes.world, _launch(processes.world)), size)
+
+
+def _launch(world: int) -> str | None:
+    """How this run's processes were started, by what accelerate's launcher says."""
+    for name in ("fsdp", "deepspeed"):
+        if os.environ.get(f"ACCELERATE_USE_{name.upper()}") == "true":
+            return name
+    return "ddp" if world > 1 else None
 
 
 def _print_progress(stage: str, done: int, of: int) -> None:
@@ -149,6 +165,7 @@ class Processes:
 def _session(run: RunFolder, weights: Path, initial: Path, processes: Processes) -> Iterator[_Session]:
     config = run.config()
     _use_threads(config)
+    _check_memory(config, processes)
     benchmark, protocol = _benchmark(config), config["protocol"]
     most = protocol["max_prompt_tokens"]
     policy = load_policy(config["model"], benchmark, folder=weights, base=initial, max_prompt_tokens=most)

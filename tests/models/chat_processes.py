@@ -33,4 +33,4 @@ if lora is None and trainer.accelerator.distributed_type == "MULTI_CPU":
     record["sums"] = {name: sum(step[name] for step in steps) for name in steps[0]}
 rank = trainer.accelerator.process_index
 (folder / f"rank{rank}.json").write_text(json.dumps(record))
-torch.save({k: v for k, v in batches[0].items()}, folder / f"batch{rank}.pt")
+torch.save(dict(batches[0]), folder / f"batch{rank}.pt")
