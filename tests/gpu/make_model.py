@@ -26,8 +26,8 @@ TEMPLATE = (
     "{% for m in messages %}{{ '<agent> ' if m['role'] == 'assistant' else '<user> ' }}{{ m['content'] }}"
     "{{ ' ' if loop.last else ' <eos> ' }}{% endfor %}{% if add_generation_prompt %}<agent>{% endif %}"
 )
-# vocabulary, hidden size, intermediate size, layers, heads, key/value heads
-SHAPES = {"smollm2": (49152, 576, 1536, 30, 9, 3), "small": (2048, 64, 128, 2, 4, 2)}
+# vocabulary, hidden size, intermediate size, layers, heads (of 32 or more, for vLLM on a CPU), key/value heads
+SHAPES = {"smollm2": (49152, 576, 1536, 30, 9, 3), "small": (2048, 64, 128, 2, 2, 2)}
 LENGTH = 8192
 
 
