@@ -1,6 +1,10 @@
-"""Run by torchrun or accelerate on two gloo processes: one update of a chat model, and what each process saw, as JSON.
+"""Run on two gloo processes: updates of a chat model, and what each process saw.
 
-chat_processes.py FOLDER [lora]
+    torchrun ... chat_processes.py FOLDER [one] [lora] [fsdp]
+
+one   a single optimizer step of the token-level loss; otherwise two of the step-level one
+fsdp  sharded by what `sweeps/conf/launch/fsdp.yaml` says, in the environment. accelerate has FSDP for accelerators
+      only, so the processes are told that theirs is one
 """
 
 from __future__ import annotations
@@ -10,27 +14,48 @@ import sys
 from pathlib import Path
 
 import torch
+from accelerate import state
+from accelerate.utils import DistributedType
 from chat_corridor import LORA, make_policy, make_trainer
 from test_loss_means import by_hand, watched
 
-folder, lora = Path(sys.argv[1]), LORA if "lora" in sys.argv else None
-policy = make_policy(folder / "model")
-trainer = make_trainer(
-    folder / "run", policy, lora=lora, goal="grpo_c", epochs=2, updates=1, kl_coefficient=0.1, learning_rate=0.3,
-    rows_per_microbatch=7, world=2,
-)  # fmt: skip
-batches, weights = watched(trainer)
-trainer.train()
-whole = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # collective where weights are sharded
-record = {
-    "rows": batches[0]["completion_ids"].tolist(),
-    "weights": {n.removeprefix("module."): p.float().flatten().tolist() for n, p in whole.items()},
-    "logged": trainer.rows_logged[0] if trainer.rows_logged else None,
-}
-if lora is None and trainer.accelerator.distributed_type == "MULTI_CPU":
-    twin = make_policy(folder / "model").model
-    steps = [by_hand(twin, batches[0], start, by_rows=True) for start in weights]
-    record["sums"] = {name: sum(step[name] for step in steps) for name in steps[0]}
-rank = trainer.accelerator.process_index
-(folder / f"rank{rank}.json").write_text(json.dumps(record))
-torch.save(dict(batches[0]), folder / f"batch{rank}.pt")
+
+def allow_fsdp_on_cpu():
+    original, plugins = state.AcceleratorState.__init__, []
+
+    def init(self, *arguments, fsdp_plugin=None, **options):
+        original(self, *arguments, fsdp_plugin=fsdp_plugin, **options)
+        if fsdp_plugin is not None:
+            plugins.append(fsdp_plugin)
+        if plugins:
+            self.distributed_type, self.fsdp_plugin = DistributedType.FSDP, plugins[0]
+
+    state.AcceleratorState.__init__ = init
+
+
+def main(folder, *words):
+    if "fsdp" in words:
+        allow_fsdp_on_cpu()
+    lora = LORA if "lora" in words else None
+    steps = {"goal": "ppo", "epochs": 1} if "one" in words else {"goal": "grpo_c", "epochs": 2}
+    policy = make_policy(folder / "model")
+    trainer = make_trainer(
+        folder / "run", policy, lora=lora, updates=1, kl_coefficient=0.1, learning_rate=0.3, rows_per_microbatch=7,
+        world=2, save="fsdp" in words, **steps,
+    )  # fmt: skip
+    batches, weights = watched(trainer)
+    trainer.train()
+    rank = trainer.accelerator.process_index
+    sharded = {type(p).__name__ for p in trainer.model.parameters()} == {"DTensor"}
+    whole = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # collective where weights are sharded
+    record = {"sharded": sharded, "logged": trainer.rows_logged[0] if trainer.rows_logged else None}
+    if "one" not in words and not sharded:
+        twin = make_policy(folder / "model").model
+        parts = [by_hand(twin, batches[0], start, by_rows=True) for start in weights]
+        record["sums"] = {name: sum(part[name] for part in parts) for name in parts[0]}
+    (folder / f"rank{rank}.json").write_text(json.dumps(record))
+    torch.save({"batch": batches[0], "weights": {n.removeprefix("module."): p for n, p in whole.items()}},
+               folder / f"rank{rank}.pt")  # fmt: skip
+
+
+main(Path(sys.argv[1]), *sys.argv[2:])
