@@ -310,7 +310,9 @@ class AgentTrainer(GRPOTrainer):
             weight = 1.0
             if self.loss_type == "grpo":  # a mean over the rows of this micro-batch
                 weight = piece["advantages"].numel() * self.accelerator.num_processes * len(micro) / rows
-            with self.accelerator.no_sync(model) if i + 1 < len(micro) else nullcontext():
+            last = i + 1 == len(micro)
+            self.accelerator.gradient_state._set_sync_gradients(last)  # or DeepSpeed makes a step each time
+            with nullcontext() if last else self.accelerator.no_sync(model):
                 with self.compute_loss_context_manager():
                     loss = self._compute_loss(model, piece) * weight
                 self.accelerator.backward(loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import torch
 import yaml
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
-from chat_corridor import differs, largest, make_policy, state
+from chat_corridor import differs, largest, make_policy, make_trainer, state
 from test_loss_means import kl_gradients
 
 from algorithms.trainer import checkpoints
@@ -30,12 +31,12 @@ def accelerates(kind):
     return _validate_launch_command(launch_command_parser().parse_args(program[first:]))[0]
 
 
-def run_two(folder, *words, **environment):
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def run_two(folder, *words, launcher=TORCHRUN, **environment):
     make_policy(folder / "model")
-    command_line = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        str(HERE / "chat_processes.py"), str(folder), *words,
-    ]  # fmt: skip
+    command_line = [sys.executable, "-m", *launcher, str(HERE / "chat_processes.py"), str(folder), *words]
     paths = {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
     done = subprocess.run(
         command_line, env=os.environ | paths | environment, capture_output=True, text=True, timeout=240
@@ -74,6 +75,34 @@ def test_accelerate_reads_the_launch_configurations():
     for kind in ("fsdp", "deepspeed"):
         inner = yaml.safe_load((CONFIGS / f"{kind}.yaml").read_text())[f"{kind}_config"]
         assert set(inner) <= known  # a key that accelerate does not know would have no effect
+
+
+def test_only_the_last_micro_batch_makes_a_step(tmp_path):
+    """DeepSpeed makes its step within `backward`, wherever gradients are to be synchronized."""
+    trainer = make_trainer(tmp_path / "run", make_policy(tmp_path / "model"), updates=1, rows_per_microbatch=9)
+    synchronized, backward = [], trainer.accelerator.backward
+
+    def watching(loss, **options):
+        synchronized.append(trainer.accelerator.sync_gradients)
+        return backward(loss, **options)
+
+    trainer.accelerator.backward = watching
+    trainer.train()
+    assert len(synchronized) > 2
+    assert synchronized == [False] * (len(synchronized) - 1) + [True]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+def test_deepspeed_makes_the_step_of_one_process(tmp_path):
+    settings = yaml.safe_load((CONFIGS / "deepspeed.yaml").read_text()) | {"mixed_precision": "no"}
+    (tmp_path / "launch.yaml").write_text(yaml.safe_dump(settings))
+    launcher = ["accelerate.commands.launch", "--config_file", str(tmp_path / "launch.yaml"), "--num_processes", "2"]
+    ranks = run_two(tmp_path, "one", launcher=launcher, DS_ACCELERATOR="cpu")
+    expected = one_step_by_hand(tmp_path, ranks)
+    moved = differs(expected, state(make_policy(tmp_path / "model").model))
+    assert moved > 1e-3
+    assert all(differs(rank["weights"], expected) < 1e-4 * moved + 1e-6 for rank in ranks)
 
 
 @pytest.mark.slow
