@@ -301,7 +301,8 @@ class AgentTrainer(GRPOTrainer):
         minibatch = self._prepare_inputs(inputs)
         started = time.perf_counter()
         micro, tokens, rows = self._microbatches(minibatch)
-        scored = self._tokens_of(micro)
+        local = torch.stack([(piece["completion_mask"] * piece["tool_mask"]).sum() for piece in micro])
+        scored = self.accelerator.reduce(local.float(), reduction="sum").tolist()  # tokens of each, everywhere
         self.current_gradient_accumulation_steps = len(micro)  # what TRL's loss divides its means by
         total = torch.zeros((), device=self.accelerator.device)
         for i, piece in enumerate(micro):
@@ -327,11 +328,6 @@ class AgentTrainer(GRPOTrainer):
             for name, seconds in self._timings.items():
                 self._metrics["train"][f"timing/{name}"].append(seconds)
         return total
-
-    def _tokens_of(self, micro: list[dict[str, torch.Tensor]]) -> list[float]:
-        """Tokens that count in the loss of each micro-batch, over all processes."""
-        local = torch.stack([(piece["completion_mask"] * piece["tool_mask"]).sum() for piece in micro])
-        return self.accelerator.reduce(local.float(), reduction="sum").tolist()
 
     def _microbatches(self, batch: dict[str, torch.Tensor]) -> tuple[list[dict[str, torch.Tensor]], torch.Tensor, int]:
         """(micro-batches, tokens over all processes, rows over all processes). Every process gets equally many

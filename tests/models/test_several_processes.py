@@ -37,7 +37,7 @@ TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 def run_two(folder, *words, launcher=TORCHRUN, **environment):
     make_policy(folder / "model")
     command_line = [sys.executable, "-m", *launcher, str(HERE / "chat_processes.py"), str(folder), *words]
-    paths = {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+    paths = {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         command_line, env=os.environ | paths | environment, capture_output=True, text=True, timeout=240
     )  # fmt: skip
