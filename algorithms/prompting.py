@@ -20,7 +20,6 @@ from typing import Any, cast
 
 from benchmarks.base import Benchmark, EnvironmentPool, Explains, ParsedAction, StepView, Task
 
-METHODS = ("prompting", "react")
 TRIED = 96  # training tasks that are looked at for worked examples
 CHOICE = 4  # the shortest of so many demonstrations for each example that is wanted
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from algorithms import estimators, prompting
+from algorithms import baselines, estimators
 from analysis.load import Runs
 
 INITIAL = "initial"  # the policy before training, evaluated as it is
@@ -22,13 +22,13 @@ class ComparisonError(ValueError):
 
 def trains(method: str) -> bool:
     """Whether a method, or the one that a variant is of, has updates to show: not the initial policy, no baseline."""
-    return method.split(" (", 1)[0] not in (INITIAL, *prompting.METHODS)
+    return method.split(" (", 1)[0] not in (INITIAL, *baselines.METHODS)
 
 
 def method_order(methods: Iterable[str]) -> tuple[str, ...]:
     """Distinct methods as tables list them: initial, the prompting baselines, the registry's order, then other names by
     alphabet. A variant such as "graft (gae_lambda=0.8)" stands at its method's place."""
-    known = (INITIAL, *prompting.METHODS, *estimators())
+    known = (INITIAL, *baselines.METHODS, *estimators())
 
     def place(method: str) -> tuple[int, str]:
         name = method.split(" (", 1)[0]

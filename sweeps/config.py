@@ -365,7 +365,7 @@ def _check_generation(model: Mapping[str, Any], generation: Mapping[str, Any]) -
 
 
 def _check_prompted(config: Mapping[str, Any]) -> None:
-    from algorithms.prompting import METHODS
+    from algorithms.baselines import METHODS
 
     method, model = config["algorithm"]["name"], config["model"]
     if method in METHODS and model["kind"] == "tiny":

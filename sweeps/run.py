@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 import benchmarks
-from algorithms import COMMON_OPTIONS, prompting
+from algorithms import COMMON_OPTIONS, baselines, prompting
 from algorithms.behavior_cloning import warm_start
 from algorithms.collector import Collector
 from algorithms.evaluation import evaluate, sampler, success_rates
@@ -266,7 +266,7 @@ def _check_world(run: RunFolder, benchmark: Benchmark) -> None:
 
 def _is_baseline(config: Mapping[str, Any]) -> bool:
     """Whether the run's method is done once it is evaluated: what it scores is no start that training goes on from."""
-    return config["algorithm"]["name"] in prompting.METHODS
+    return config["algorithm"]["name"] in baselines.METHODS
 
 
 def _final_success(run: RunFolder) -> dict[str, dict[str, float]]:

@@ -64,7 +64,7 @@ def _evaluate_run(folder: Path, lists: list[str] | None, checkpoint: str) -> int
 
 
 def _evaluate_policy(overrides: list[str], arguments: argparse.Namespace) -> int:
-    from algorithms.prompting import METHODS
+    from algorithms.baselines import METHODS
     from sweeps.config import compose
     from sweeps.single import run_here
 

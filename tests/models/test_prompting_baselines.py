@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from algorithms import estimators, prompting
+from algorithms import baselines, estimators
 from algorithms.policy import ChatPolicy, PolicyError, load_policy
 from algorithms.prompting import Example, PromptingError, ReAct, ReActOptions, history_shown, worked_examples
 from benchmarks.base import Observation, StepView
@@ -244,13 +244,13 @@ def test_too_few_examples_and_benchmarks_without_words_say_so(alfworld):
 def test_baselines_share_everything_else_with_trained_methods():
     shared = [
         {key: value for key, value in compose([f"algorithm={name}", "model=smollm2"]).items() if key != "algorithm"}
-        for name in ("graft", "initial", *prompting.METHODS)
+        for name in ("graft", "initial", *baselines.METHODS)
     ]
     assert all(entry == shared[0] for entry in shared)
 
 
 def test_baselines_estimate_nothing():
-    assert not set(prompting.METHODS) & set(estimators())
+    assert not set(baselines.METHODS) & set(estimators())
     assert compose(["algorithm=react", "model=smollm2"])["algorithm"] == {
         "name": "react", "objective": None, "options": vars(ReActOptions()),
     }  # fmt: skip
@@ -302,7 +302,7 @@ def evaluated(model, tmp_path_factory):
 
 def test_a_baseline_is_a_run_whose_evaluation_counts_as_its_result(evaluated):
     _, runs = evaluated
-    assert set(runs) == set(prompting.METHODS)
+    assert set(runs) == set(baselines.METHODS)
     for name, run in runs.items():
         assert run.state() == "done"
         assert set(run.evaluations()) == {"training_games/after", "unseen_games/after"}
