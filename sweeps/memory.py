@@ -25,13 +25,15 @@ _TILE = 4096  # tokens that the head is computed for at a time
 class Estimate:
     """Bytes on one GPU, by part. `held` stays all the time; the larger of `update` and `rollout` comes on top.
 
-    vllm  its share of the GPU, in [0, 1); while vLLM sleeps (`sleeps`) updates have that share as well
+    vllm  its share of the GPU, in [0, 1), of which it needs `vllm_least` bytes for its weights and one episode's
+          tokens; while vLLM sleeps (`sleeps`) updates have that share as well
     """
 
     held: Mapping[str, float]
     update: Mapping[str, float]
     rollout: Mapping[str, float]
     vllm: float = 0.0
+    vllm_least: float = 0.0
     sleeps: bool = False
 
     @property
@@ -42,6 +44,8 @@ class Estimate:
     def fits(self, size: float) -> bool:
         """Whether a GPU of `size` bytes is enough."""
         held, share = sum(self.held.values()), self.vllm * size
+        if share < self.vllm_least:
+            return False
         updating = held + sum(self.update.values()) + (0.0 if self.sleeps else share)
         return max(updating, held + sum(self.rollout.values()) + share) <= size
 
@@ -50,7 +54,8 @@ class Estimate:
         update = sum(self.update.values()) >= sum(self.rollout.values())
         parts = {**self.held, **(self.update if update else self.rollout)}
         listed = ", ".join(f"{name} {value / GIB:.1f}" for name, value in parts.items() if value >= 0.05 * GIB)
-        vllm = f", and vLLM {self.vllm:.0%} of the GPU{' (asleep in updates)' if self.sleeps else ''}"
+        asleep = ", asleep in updates" if self.sleeps else ""
+        vllm = f", and vLLM {self.vllm:.0%} of the GPU (it needs {self.vllm_least / GIB:.1f}{asleep})"
         return f"{self.total / GIB:.1f} GiB a GPU: {listed}{vllm if self.vllm else ''}"
 
 
@@ -79,6 +84,7 @@ def estimate(config: Mapping[str, Any], layout: Layout) -> Estimate | None:
         update=_update(shape, config, layout) if trains else {},
         rollout=_rollout(shape, config, layout, trains) if generation["engine"] == "transformers" else {},
         vllm=generation["gpu_share"] if colocated else 0.0,
+        vllm_least=_engine(shape, config) if colocated else 0.0,
         sleeps=colocated and trains and generation["sleep"],
     )
 
@@ -154,6 +160,13 @@ def _rollout(shape: Shape, config: Mapping[str, Any], layout: Layout, trains: bo
     return {"keys and values": float(cache), "prompts": float(prefill), "generation": float(copies)}
 
 
+def _engine(shape: Shape, config: Mapping[str, Any]) -> float:
+    """What vLLM cannot do without: weights in bfloat16, and keys and values of one episode."""
+    length = config["protocol"]["max_prompt_tokens"] + config["protocol"]["max_response_tokens"]
+    cache = length * 2 * shape.layers * shape.kv_heads * shape.head_dim * _COMPUTED
+    return (shape.parameters * _COMPUTED + cache) / config["resources"]["generation"]["tensor_parallel"]
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +184,9 @@ def check(config: Mapping[str, Any], layout: Layout, gpu: float | None) -> None:
 def _way_out(config: Mapping[str, Any], layout: Layout, guess: Estimate) -> str:
     """What would help, the most useful first."""
     model, resources = config["model"], config["resources"]
-    if sum(guess.rollout.values()) > sum(guess.update.values()):
+    if guess.vllm:
+        ways = ["another resources.generation.gpu_share", "resources.generation.sleep=true"]
+    elif sum(guess.rollout.values()) > sum(guess.update.values()):
         ways = ["resources.generation.engine=vllm", "more GPUs"]
     else:
         ways = [] if resources["gradient_checkpointing"] else ["resources.gradient_checkpointing=true"]

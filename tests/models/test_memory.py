@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from chat_corridor import LORA, make_policy, make_trainer
 from sweeps import memory
 from sweeps.cli import main
 from sweeps.config import ConfigError, compose
-from sweeps.memory import Layout
+from sweeps.memory import GIB, Layout
 from sweeps.model_shapes import KNOWN, SMOLLM2, shape_of
 
 MODELS = ("qwen2.5_1.5b", "qwen2.5_3b", "qwen2.5_7b", "qwen3_4b", "qwen3_8b")
@@ -166,3 +167,35 @@ def test_plan_and_submit_refuse_what_cannot_fit(tmp_path, capsys):
     code, output, errors = creditbench(capsys, "plan", path, *adapted)
     assert code == 0, errors
     assert set(json.loads(output)["memory"]) == {f"{name} LoRA 16, 4 x fsdp" for name in MODELS}
+
+
+def gpus_needed(model, size, *overrides):
+    """The fewest GPUs, as the guide's table counts them: vLLM asleep in updates, the best share, FSDP."""
+    engine = ("resources.generation.engine=vllm", "resources.generation.sleep=true")
+    chosen = config(*engine, *overrides, model=model)
+    for world in (1, 2, 4, 8, 16):
+        for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6):
+            chosen["resources"]["generation"]["gpu_share"] = share
+            if memory.estimate(chosen, Layout(world, "fsdp" if world > 1 else None)).fits(size * GIB):
+                return str(world)
+    return "-"
+
+
+def test_the_guide_s_table_is_what_the_estimate_says():
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in guide.splitlines()
+        if line.startswith("| qwen")
+    ]
+    table = {row[0]: row[1:] for row in rows}
+    assert list(table) == list(MODELS)
+    for model, row in table.items():
+        full = [gpus_needed(model, size) for size in (24, 40, 80, 141)]
+        assert row == full + [gpus_needed(model, size, "model.lora=16") for size in (24, 40, 80, 141)], model
+
+
+def test_vllm_s_share_must_hold_the_model():
+    tight = config("resources.generation.engine=vllm", "resources.generation.gpu_share=0.1", "model.lora=16")
+    with pytest.raises(ConfigError, match=r"vLLM 10% of the GPU \(it needs 14\.3\); try another .*gpu_share"):
+        memory.check(tight, Layout(), 80.0)
