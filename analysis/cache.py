@@ -34,7 +34,33 @@ from analysis.runfiles import (
 
 SCHEMA = b"1"
 _NAMES = ("runs", "metrics", "evaluations", "episodes")
+_KEYS = ("run", "attempt", "update", "evaluation", "list", "when")
 _UNSETTLED = ("running", "interrupted")  # states that change without a file changing
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns of metrics and of episodes that a caller needs besides those that say of what a row is; None: all.
+    A column that no run has stays absent."""
+
+    metrics: frozenset[str] | None = None
+    episodes: frozenset[str] | None = None
+
+    def of(self, name: str, known: Sequence[str]) -> list[str]:
+        """Those of the `known` columns of table `name` that are wanted, in their order."""
+        wanted = {"metrics": self.metrics, "episodes": self.episodes}.get(name)
+        return [column for column in known if wanted is None or column in wanted or column in _KEYS]
+
+    def __or__(self, other: Wanted) -> Wanted:
+        """What either of two callers needs."""
+
+        def either(one: frozenset[str] | None, two: frozenset[str] | None) -> frozenset[str] | None:
+            return None if one is None or two is None else one | two
+
+        return Wanted(either(self.metrics, other.metrics), either(self.episodes, other.episodes))
+
+
+EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True)
@@ -48,10 +74,10 @@ class Frames:
     configs: dict[str, dict[str, Any]]
 
 
-def read_frames(folders: Sequence[Path], cache: Path | None) -> Frames:
-    """The frames of these run folders, from the cache where their files are unchanged."""
+def read_frames(folders: Sequence[Path], cache: Path | None, wanted: Wanted = EVERYTHING) -> Frames:
+    """The frames of these run folders with the wanted columns, from the cache where their files are unchanged."""
     prints = {folder.name: _fingerprint(folder) for folder in folders} if cache is not None else {}
-    kept = _read_cache(cache, prints) if cache is not None else None
+    kept = _read_cache(cache, prints, wanted) if cache is not None else None
     known = set(kept["runs"]["run"].to_pylist()) if kept else set()
     fresh = [read_run(folder) for folder in folders if folder.name not in known]
     tables = _tables(fresh, prints)
@@ -59,7 +85,7 @@ def read_frames(folders: Sequence[Path], cache: Path | None) -> Frames:
         tables = {name: _joined([kept[name], tables[name]]) for name in _NAMES}
     if cache is not None and (fresh or kept is None):
         _write_cache(cache, tables)
-    return _frames(tables, folders)
+    return _frames({name: table.select(wanted.of(name, table.column_names)) for name, table in tables.items()}, folders)
 
 
 # --- rows -> Arrow tables -> frames -----------------------------------------------------------------------------------
@@ -113,7 +139,7 @@ def _frame(table: pa.Table, first: tuple[str, ...], order: Mapping[str, int]) ->
     place = frame["run"].map(order)
     if not place.is_monotonic_increasing:
         frame = frame.iloc[place.argsort(kind="stable")].reset_index(drop=True)
-    return frame.reindex(columns=[*first, *(name for name in frame.columns if name not in first)])
+    return frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
 
 
 def _current(runs: pd.DataFrame, folders: Sequence[Path]) -> pd.DataFrame:
@@ -164,21 +190,37 @@ def _stamp(path: Path) -> str:
     return f"{found.st_size}:{found.st_mtime_ns}"
 
 
-def _read_cache(cache: Path, prints: Mapping[str, str]) -> dict[str, pa.Table] | None:
-    """The cached rows of the runs whose files are unchanged; None without a usable cache."""
+def _read_cache(cache: Path, prints: Mapping[str, str], wanted: Wanted) -> dict[str, pa.Table] | None:
+    """The cached rows of the runs whose files are unchanged; None without a usable cache. Columns that aren't wanted
+    are left out where every run is cached (else the tables are written anew, and whole)."""
     try:
-        tables = {name: pq.read_table(cache / f"{name}.parquet") for name in _NAMES}
+        runs = pq.read_table(cache / "runs.parquet")
+        whole = set(_unchanged(runs, prints)) != set(prints)
+        tables = {"runs": runs} | {
+            name: _stored(cache / f"{name}.parquet", EVERYTHING if whole else wanted, name) for name in _NAMES[1:]
+        }
     except (OSError, pa.ArrowException):
         return None
     tokens = {(table.schema.metadata or {}).get(b"creditbench") for table in tables.values()}
     if len(tokens) != 1 or not str(tokens.pop() or b"", "ascii", "replace").startswith(SCHEMA.decode() + " "):
         return None
-    runs = tables["runs"]
-    facts = zip(runs["run"].to_pylist(), runs["files"].to_pylist(), strict=True) if len(runs) else ()
-    valid = [run for run, files in facts if prints.get(run) == files]
+    valid = _unchanged(runs, prints)
     if len(valid) == len(runs):
         return tables
     return {name: _only(table, valid) for name, table in tables.items()}
+
+
+def _unchanged(runs: pa.Table, prints: Mapping[str, str]) -> list[str]:
+    """Those of the cached runs whose files are as they were."""
+    if not {"run", "files"} <= set(runs.column_names):
+        return []
+    facts = zip(runs["run"].to_pylist(), runs["files"].to_pylist(), strict=True)
+    return [run for run, files in facts if prints.get(run) == files]
+
+
+def _stored(path: Path, wanted: Wanted, name: str) -> pa.Table:
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=wanted.of(name, file.schema_arrow.names))
 
 
 def _only(table: pa.Table, runs: list[str]) -> pa.Table:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.cache import Wanted
 from analysis.comparable import ComparisonError, check_seeds, comparable_sets, method_names
 from analysis.figure_scores import performance_profiles, probability_of_improvement, sensitivity, subtasks
 from analysis.figure_states import (
@@ -20,9 +23,10 @@ from analysis.figure_states import (
     propagation_distribution,
     propagation_dynamics,
 )
-from analysis.figure_training import average_turns, stage_times
+from analysis.figure_training import STAGES, average_turns, stage_times
 from analysis.figures import FORMATS, figure_style, learning_figure, save_figure
 from analysis.load import Runs, select
+from analysis.scores import STAGES as SUCCESSIVE
 from analysis.spec import SpecError, slug
 
 _Make = Callable[[Runs, pd.Series], tuple[Figure, list[str]]]
@@ -47,6 +51,15 @@ ON_LIST: Mapping[str, tuple[_MakeOnList, str]] = {
     "probability_of_improvement": (probability_of_improvement, "pairs of methods: which one scores higher"),
 }
 CASES = "case_graphs"
+_OUTCOME = frozenset({"kind", "success"})
+_STAGES = frozenset(f"timing/{stage}" for stage in STAGES)
+_CURVE = frozenset({"episodes"} | {f"timing/{stage}" for stage in SUCCESSIVE})
+_METRICS: Mapping[str, frozenset[str]] = {  # what each figure draws of the log of updates
+    "learning_curves": _CURVE | {"success"},
+    "average_turns": _CURVE | {"turns"},
+    "stage_times": _STAGES,
+    "group_size_dynamics": _CURVE | {"advantage/rows", "advantage/nodes"},
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,12 @@ def figure_names() -> dict[str, str]:
     """Name -> what it shows."""
     words = {name: entry[1] for name, entry in [*PLAIN.items(), *ON_LIST.items()]}
     return {**words, CASES: "trajectory graphs of one task group (GRAFT Figures 9 and 10)"}
+
+
+def wanted(names: Iterable[str]) -> Wanted:
+    """The columns of metrics and episodes that these figures need."""
+    needs = [Wanted(_METRICS.get(name, frozenset()), _OUTCOME if name in ON_LIST else frozenset()) for name in names]
+    return reduce(or_, needs, Wanted(frozenset(), frozenset()))
 
 
 def draw_figure(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.cache import Frames, read_frames
+from analysis.cache import EVERYTHING, Frames, Wanted, read_frames
 from analysis.runfiles import RunsError, is_run
 
 __all__ = ["Runs", "RunsError", "load_runs", "no_runs", "select"]
@@ -39,14 +39,15 @@ class Runs:
     configs: Mapping[str, Mapping[str, Any]]
 
 
-def load_runs(paths: str | Path | Iterable[str | Path], cache: Path | None = None) -> Runs:
+def load_runs(paths: str | Path | Iterable[str | Path], cache: Path | None = None, wanted: Wanted = EVERYTHING) -> Runs:
     """Read every run folder at or below `paths`.
 
     A path is a run folder, a folder of run folders, or a folder that has those under `runs/`. RunsError when there is
     none, when a run appears under two paths, or when a file is broken (a torn last line of metrics is only counted).
 
     With `cache`, a folder, what was read is kept there as Parquet; a run whose files have changed in name, size or
-    time is read again. The folder may be deleted at any time, and one that can't be written is done without.
+    time is read again. The folder may be deleted at any time, and one that can't be written is done without. With
+    `wanted`, metrics and episodes have those columns only, which takes less time.
     """
     roots = [paths] if isinstance(paths, str | Path) else list(paths)
     folders = [folder for root in roots for folder in _run_folders(Path(root))]
@@ -55,7 +56,7 @@ def load_runs(paths: str | Path | Iterable[str | Path], cache: Path | None = Non
         first = by_id.setdefault(folder.name, folder)
         if first.resolve() != folder.resolve():
             raise RunsError(f"run {folder.name} is in two places: {first} and {folder}; give only one of them")
-    return _runs(read_frames(list(by_id.values()), cache))
+    return _runs(read_frames(list(by_id.values()), cache, wanted))
 
 
 def no_runs() -> Runs:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from analysis.cache import EVERYTHING, Wanted
 from analysis.comparable import ComparisonError, comparable_sets
 from analysis.grids import read_grid
 from analysis.latex import latex
@@ -51,13 +52,13 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def results(out: Path, cache: bool = True) -> Runs:
-    """All runs below `out`; none is not an error, a folder that isn't there is one."""
+def results(out: Path, cache: bool = True, wanted: Wanted = EVERYTHING) -> Runs:
+    """All runs below `out`, with the wanted columns; none is not an error, a folder that isn't there is one."""
     if not out.exists():
         raise RunsError(f"{out}: no such folder; name the one that holds runs/ with --out")
     if not any((out / name).is_dir() for name in ("runs",)) and not any(out.glob("*/config.yaml")):
         return no_runs()
-    return load_runs(out, _cache_folder(out) if cache else None)
+    return load_runs(out, _cache_folder(out) if cache else None, wanted)
 
 
 def _cache_folder(out: Path) -> Path:
@@ -92,11 +93,11 @@ def make_table(
 
 
 def figure_runs(
-    out: Path, where: Mapping[str, Any], grid: str | None, cache: bool = True
+    out: Path, where: Mapping[str, Any], grid: str | None, cache: bool = True, wanted: Wanted = EVERYTHING
 ) -> tuple[Runs, pd.Series | None, list[str]]:
     """The runs that a figure draws; the names of their methods where a grid names its rows (else None); and one line
     for each cell of the grid that has no run."""
-    runs = narrowed(results(out, cache), where)
+    runs = narrowed(results(out, cache, wanted), where)
     if grid is None:
         return runs, None, []
     cells = read_grid(out, grid)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., seeds, tasks] -> [...]
 
@@ -117,7 +116,8 @@ def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _weights(seeds: int, draws: int, rng: np.random.Generator) -> np.ndarray:
     """[draws, seeds] share of a draw with replacement that each seed makes up."""
-    return rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+    drawn = rng.integers(seeds, size=(draws, seeds)) + seeds * np.arange(draws)[:, None]
+    return np.bincount(drawn.ravel(), minlength=draws * seeds).reshape(draws, seeds) / seeds
 
 
 def _pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -161,6 +161,8 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> McNemar:
     a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     if a.shape != b.shape or a.ndim != 1:
         raise ValueError(f"mcnemar needs two lists of equal length, got shapes {a.shape} and {b.shape}")
+    from scipy import stats  # half a second to import, and only this test needs it
+
     only_first, only_second = int(np.sum(a & ~b)), int(np.sum(b & ~a))
     discordant = only_first + only_second
     p = float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0

@@ -32,19 +32,21 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from analysis import products
-    from analysis.figure_catalog import draw_figure, figure_names
+    from analysis.figure_catalog import draw_figure, figure_names, wanted
     from analysis.spec import SpecError
 
     known = figure_names()
     if arguments.name is None:
         print("\n".join(f"{name:28}{words}" for name, words in known.items()))
         return 0
+    names = list(known) if arguments.name == "all" else [arguments.name]
     left_out: list[str] = []
     try:
+        where = products.settings(arguments.where)
         runs, methods, missing = products.figure_runs(
-            arguments.out, products.settings(arguments.where), arguments.grid, cache=not arguments.no_cache
+            arguments.out, where, arguments.grid, cache=not arguments.no_cache, wanted=wanted(names)
         )
-        for name in known if arguments.name == "all" else [arguments.name]:
+        for name in names:
             drawn = draw_figure(
                 name,
                 runs,

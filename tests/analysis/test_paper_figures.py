@@ -12,7 +12,7 @@ from PIL import Image
 
 from algorithms import RolloutBatch
 from analysis.comparable import ComparisonError, method_names
-from analysis.figure_catalog import draw_figure, figure_names
+from analysis.figure_catalog import ON_LIST, PLAIN, draw_figure, figure_names, wanted
 from analysis.figure_scores import final_scores, sensitivity, sweeps
 from analysis.figure_states import group_size_distribution, group_size_dynamics, propagation_dynamics
 from analysis.figure_training import average_turns, stage_seconds, stage_times
@@ -89,6 +89,17 @@ def test_every_figure_is_drawn_from_a_set_with_holes(runs, tmp_path, name):
     if name not in ("case_graphs",) and "distribution" not in name and name != "propagation_dynamics":
         assert any("graft seed 2 (failed)" in line for line in drawn.left_out)
     assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *ON_LIST])
+def test_a_figure_needs_no_more_columns_than_it_says(runs, runs_folder, name):
+    narrow = load_runs(runs_folder, wanted=wanted([name]))
+    assert len(narrow.metrics.columns) + len(narrow.episodes.columns) < 17
+    texts = [
+        draw_figure(name, of, runs_folder / place, ["svg"]).files[0].read_text()
+        for of, place in ((runs, "a"), (narrow, "b"))
+    ]
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("name", ["subtasks", "stage_times", "propagation_distribution"])

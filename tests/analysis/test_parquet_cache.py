@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from analysis import cache as caching
+from analysis.cache import Wanted
 from analysis.load import RunsError, load_runs
 from analysis.synthetic import Episode, SyntheticRun, make_config, write_run
 
@@ -127,3 +128,33 @@ def test_a_broken_run_is_an_error_with_a_cache_too(out):
 def test_no_part_of_a_file_is_left_behind(out):
     load(out)
     assert sorted(path.name for path in (out / "cache").iterdir()) == sorted(f"{name}.parquet" for name in FRAMES)
+
+
+NARROW = Wanted(metrics=frozenset({"success", "absent"}), episodes=frozenset({"kind"}))
+
+
+def assert_narrow(runs, whole):
+    keys = ["run", "evaluation", "list", "when"]
+    pd.testing.assert_frame_equal(runs.metrics, whole.metrics[["run", "attempt", "update", "success"]])
+    pd.testing.assert_frame_equal(runs.episodes, whole.episodes[[*keys, "kind"]])
+    pd.testing.assert_frame_equal(runs.runs, whole.runs)
+    pd.testing.assert_frame_equal(runs.evaluations, whole.evaluations)
+
+
+def test_only_wanted_columns_are_given_and_all_are_kept(out, monkeypatch):
+    whole = load_runs(out)
+    assert_narrow(load_runs(out, wanted=NARROW), whole)
+    assert_narrow(load_runs(out, out / "cache", NARROW), whole)
+    names = read_again(monkeypatch)
+    assert_narrow(load_runs(out, out / "cache", NARROW), whole)
+    assert_equal(load(out), whole)
+    assert names == []
+    os.utime(next((out / "runs").glob("*/config.yaml")))
+    assert_narrow(load_runs(out, out / "cache", NARROW), whole)
+    assert_equal(load(out), whole)
+    assert len(names) == 1
+
+
+def test_what_two_callers_want():
+    other = Wanted(frozenset({"turns"}), None)
+    assert NARROW | other == Wanted(frozenset({"success", "absent", "turns"}), None)
