@@ -19,13 +19,27 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["full", "lora"])
-def seen(request, tmp_path_factory):
+def work(folder, kind, *launcher):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(WORKER), str(tmp_path_factory.mktemp("vllm")), request.param]
+    command = [sys.executable, *launcher, str(WORKER), str(folder), kind]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    return work(tmp_path_factory.mktemp("full"), "full")
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory):
+    return work(tmp_path_factory.mktemp("lora"), "lora")
+
+
+@pytest.fixture(params=["full", "lora"])
+def seen(request):
+    return request.getfixturevalue(request.param)
 
 
 def test_log_probabilities_are_those_of_transformers_at_every_update(seen):
@@ -56,3 +70,10 @@ def test_sampling_follows_the_run_s_seed(seen):
     assert seen["seed"] == 7  # TRL's colocated engine seeds this process with 0
     assert seen["sampled_repeats"]
     assert seen["seeds_differ"]
+
+
+def test_two_processes_play_and_train_as_one_does(full, tmp_path):
+    two = work(tmp_path, "full", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    assert two["updates"] == [pytest.approx(update) for update in full["updates"]]
+    assert max(two["gaps"]) < 1e-4
+    assert two["pushed"] < 1e-4 < two["stale"]

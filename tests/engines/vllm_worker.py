@@ -6,10 +6,12 @@ A process of its own, because vLLM changes the process it runs in. `python vllm_
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "trainer"))
 
@@ -30,12 +32,13 @@ GENERATION = {
 }  # fmt: skip
 SETTINGS = {**PROTOCOL, "max_prompt_tokens": 96, "sampler_correction": "sequence_mask"}
 SEED = 7
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 LORA = {"rank": 4, "alpha": 16.0, "dropout": 0.0, "target_modules": "all-linear"}
 
 
 def make_trainer(folder, policy, logged, lora):
     resources = {"device": "cpu", "gradient_checkpointing": False, "generation": GENERATION, "report_to": []}
-    args = grpo_config(SETTINGS, resources, objective("ppo"), seed=SEED, folder=folder)
+    args = grpo_config(SETTINGS, resources, objective("ppo"), seed=SEED, folder=folder, world=WORLD)
     args.optim, args.save_strategy = "sgd", "no"
     pool = policy.benchmark.pool(12)
     return AgentTrainer(
@@ -88,7 +91,9 @@ def gap(trainer, episodes):
 
 def main(folder: Path, kind: str) -> None:
     """Everything the test looks at."""
-    save_model(folder / "model", hidden_size=64, tie_word_embeddings=True)
+    if os.environ.get("RANK", "0") == "0":
+        save_model(folder / "model", hidden_size=64, tie_word_embeddings=True)
+    PartialState(cpu=True).wait_for_everyone()
     policy = load_policy(CHAT, Talking(), folder=folder / "model")
     logged: list[dict] = []
     trainer = make_trainer(folder / "run", policy, logged, LORA if kind == "lora" else None)
@@ -127,9 +132,11 @@ def main(folder: Path, kind: str) -> None:
         "sampled_repeats": once == again,
         "seeds_differ": once != other,
         "synced": synced, "stale": stale, "pushed": pushed,
-        "rows": [row["rows"] for row in logged],
+        "updates": [[row[name] for name in ("rows", "success", "return", "completion_tokens")] for row in logged],
     }  # fmt: skip
-    print(json.dumps(answer, allow_nan=False))
+    if trainer.accelerator.is_main_process:
+        print(json.dumps(answer, allow_nan=False), flush=True)
+    trainer.accelerator.wait_for_everyone()
 
 
 if __name__ == "__main__":
