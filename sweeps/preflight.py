@@ -42,6 +42,8 @@ def _check_model(model: Mapping[str, Any]) -> None:
     path = str(model.get("path") or "")
     if path.startswith(("/", ".", "~")) and not Path(path).is_dir():
         raise ConfigError(f"model.path={path}: no such folder (give a folder with a model, or a hub name)")
+    if path and model["revision"] is not None and Path(path).is_dir():
+        raise ConfigError(f"model.revision={model['revision']} is of a hub name, and model.path={path} is a folder")
 
 
 def _check_data(config: Mapping[str, Any], here: bool) -> None:

@@ -10,14 +10,12 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from transformers.utils import logging as transformers_logging
 
@@ -28,7 +26,7 @@ from algorithms.collector import Collector
 from algorithms.evaluation import evaluate, sampler, success_rates
 from algorithms.generation import BatchEngine, Engine
 from algorithms.objectives import objective
-from algorithms.policy import Policy, load_policy, smollm2_folder
+from algorithms.policy import Policy, hub_folder, load_policy, smollm2_folder
 from algorithms.trainer import AgentTrainer, CreditAssignment, Recorder, checkpoints
 from algorithms.trl_settings import grpo_config
 from algorithms.vllm_engine import VllmHost, host
@@ -36,6 +34,7 @@ from benchmarks.base import Benchmark, EnvironmentPool, TaskSet
 from sweeps import memory, preflight, stop
 from sweeps.files import StoreError
 from sweeps.launch import OUTPUT
+from sweeps.processes import Processes
 from sweeps.schema import ConfigError
 from sweeps.stop import StopRequested
 from sweeps.store import Attempt, RunFolder, adopt_output
@@ -50,7 +49,7 @@ def prepare(config: Mapping[str, Any], out: Path) -> Path:
     _check_device(config["resources"]["device"])
     model, cache = config["model"], Path(out) / "cache"
     if model["kind"] == "hub":
-        return Path(model["path"])
+        return hub_folder(model["path"], model["revision"])
     if model["kind"] == "smollm2":
         return smollm2_folder(cache)
     _use_threads(config)
@@ -67,15 +66,7 @@ def _check_memory(config: Mapping[str, Any], processes: Processes) -> None:
     if config["resources"]["device"] == "cpu" or not torch.cuda.is_available():
         return
     size = torch.cuda.get_device_properties(processes.device).total_memory / memory.GIB
-    memory.check(config, memory.Layout(processes.world, _launch(processes.world)), size)
-
-
-def _launch(world: int) -> str | None:
-    """How this run's processes were started, by what accelerate's launcher says."""
-    for name in ("fsdp", "deepspeed"):
-        if os.environ.get(f"ACCELERATE_USE_{name.upper()}") == "true":
-            return name
-    return "ddp" if world > 1 else None
+    memory.check(config, memory.Layout(processes.world, processes.launch), size)
 
 
 def _print_progress(stage: str, done: int, of: int) -> None:
@@ -133,32 +124,6 @@ def _slots(config: Mapping[str, Any], processes: Processes) -> int:
     """Episodes that one process plays at a time."""
     protocol = config["protocol"]
     return -(-protocol["group_size"] * protocol["tasks_per_update"] // processes.world)
-
-
-class Processes:
-    """The processes that train one run together; a launcher's variables say how many. Rank 0 writes the store."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self._state = PartialState(cpu=config["resources"]["device"] == "cpu") if self.world > 1 else None
-        self.rank = self._state.process_index if self._state else 0
-
-    @property
-    def device(self) -> torch.device | str:
-        """The GPU of this process."""
-        return self._state.device if self._state else "cuda"
-
-    def first(self) -> Any:
-        """A context that rank 0 goes through before the others do."""
-        return self._state.main_process_first() if self._state else nullcontext()
-
-    def gather(self, rows: list[Any]) -> list[Any]:
-        """The rows of all processes, in order of rank, everywhere."""
-        return list(gather_object(rows)) if self._state else rows
-
-    def any(self, wish: bool) -> bool:
-        """Whether any process wishes it; all processes must ask."""
-        return any(self.gather([wish])) if self._state else wish
 
 
 @contextmanager

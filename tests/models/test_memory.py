@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 from pathlib import Path
 
@@ -19,8 +21,13 @@ MODELS = ("qwen2.5_1.5b", "qwen2.5_3b", "qwen2.5_7b", "qwen3_4b", "qwen3_8b")
 PAPERS = {"paper_alfworld": "alfworld", "paper_webshop": "webshop", "paper_search_qa": "search_qa"}
 
 
-def config(*overrides, model="qwen2.5_7b"):
+@functools.cache
+def composed(model, *overrides):
     return compose([f"model={model}", "protocol=paper_alfworld", "resources=gpu", *overrides])
+
+
+def config(*overrides, model="qwen2.5_7b"):
+    return copy.deepcopy(composed(model, *overrides))
 
 
 @pytest.mark.parametrize(
