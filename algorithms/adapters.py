@@ -9,7 +9,8 @@ peft is imported late: it is an extra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,28 @@ def hold_for_training(model: PreTrainedModel, lora: Mapping[str, Any] | None) ->
     Frozen ones stay as they are.
     """
     return model if lora is not None or model.dtype == torch.float32 else model.float()
+
+
+@contextmanager
+def frozen_kept(model: Any) -> Iterator[None]:
+    """Within it adapters may be merged and taken out again: afterwards adapted weights are what they were, bit for bit.
+
+    W + BA - BA is rounded twice, so that frozen weights would wander a little with every update, away from what the
+    checkpoint's adapters belong to and the KL term is measured to. They wait in the computer's memory meanwhile.
+    """
+    weights = [weight for name, weight in model.named_parameters() if ".base_layer." in name]
+    kept = [_local(weight).to("cpu", copy=True) for weight in weights]
+    try:
+        yield
+    finally:
+        for weight, before in zip(weights, kept, strict=True):
+            _local(weight).copy_(before)
+
+
+def _local(weight: torch.Tensor) -> torch.Tensor:
+    """This process's part of a weight, outside of autograd."""
+    data = weight.detach()
+    return data.to_local() if hasattr(data, "to_local") else data
 
 
 def is_adapter(folder: Path) -> bool:

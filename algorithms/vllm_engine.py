@@ -22,6 +22,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from algorithms.adapters import frozen_kept
 from algorithms.generation import BatchEngine, Engine, Reply
 from algorithms.policy import Policy
 
@@ -203,7 +204,8 @@ class VllmHost:
         generation = self.generation
         sleeps = generation.mode == "colocate" and generation.enable_sleep_mode
         if sleeps or self._held != version:
-            generation.sync_weights()
+            with frozen_kept(generation.model):
+                generation.sync_weights()
             generation.accelerator.wait_for_everyone()  # a server's weights are whole before anyone asks
             self._held = version
         if not sleeps:

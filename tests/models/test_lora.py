@@ -7,7 +7,7 @@ import torch
 from chat_corridor import LORA, Weights, differs, keep_rows, largest, make_policy, make_trainer, state, training_rows
 from torch.func import functional_call
 
-from algorithms.adapters import AdapterError, is_adapter, lora_config
+from algorithms.adapters import AdapterError, frozen_kept, is_adapter, lora_config
 from algorithms.evaluation import sampler
 from algorithms.trainer import checkpoints
 
@@ -179,3 +179,24 @@ def test_full_training_moves_the_weights_of_a_bfloat16_model(tmp_path):
     assert moved > 0.3
     kept = sum(int((after[n].bfloat16() != p.bfloat16()).sum()) for n, p in before.items())
     assert kept / sum(p.numel() for p in before.values()) < 0.05
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_merging_for_the_sampler_leaves_frozen_weights_as_they_were(tmp_path, dtype):
+    policy = make_policy(tmp_path / "model", dtype=dtype)
+    trainer = make_trainer(tmp_path / "run", policy, lora=LORA, updates=1, learning_rate=3.0)
+    trainer.train()
+    model, before = trainer.model, state(trainer.model)
+
+    def merge_and_back():
+        model.merge_adapter()
+        merged = state(model)
+        model.unmerge_adapter()
+        return merged
+
+    with frozen_kept(model):
+        merged = merge_and_back()
+    assert any(not torch.equal(p, before[n]) for n, p in merged.items())
+    assert all(torch.equal(p, before[n]) for n, p in state(model).items())
+    merge_and_back()  # without it they are not
+    assert any(not torch.equal(p, before[n]) for n, p in state(model).items())
