@@ -68,7 +68,7 @@ class Weights(Capture):
 
 
 def largest(tensors):
-    return max(float(t.abs().max()) for t in tensors)
+    return max(float(t.detach().abs().max()) for t in tensors)
 
 
 def differs(a, b):

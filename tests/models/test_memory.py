@@ -6,6 +6,7 @@ import copy
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -206,3 +207,19 @@ def test_vllm_s_share_must_hold_the_model():
     tight = config("resources.generation.engine=vllm", "resources.generation.gpu_share=0.1", "model.lora=16")
     with pytest.raises(ConfigError, match=r"vLLM 10% of the GPU \(it needs 14\.3\); try another .*gpu_share"):
         memory.check(tight, Layout(), 80.0)
+
+
+def test_training_asks_the_gpu_before_it_loads_a_model(monkeypatch):
+    from sweeps import run
+    from sweeps.processes import Processes
+
+    chosen = config()
+    monkeypatch.setattr(run.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        run.torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * GIB)
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"model=qwen2\.5_7b does not fit a GPU of 80 GiB"):
+        run._check_memory(chosen, Processes(chosen))
+    run._check_memory(config("resources.device=cpu"), Processes(chosen))
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert Processes(chosen).launch == "fsdp"

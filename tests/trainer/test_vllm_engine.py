@@ -22,7 +22,7 @@ class Generation:
         self.generation_kwargs, self._llm_weights_sleeping = {}, sleep
         self.accelerator = SimpleNamespace(wait_for_everyone=lambda: None, num_processes=1)
         self.calls = []
-        self.model = SimpleNamespace(named_parameters=lambda: [])
+        self.model = SimpleNamespace(named_parameters=list)
         self.llm = SimpleNamespace(
             llm_engine=object(),
             wake_up=lambda tags: self.calls.append(f"wake {tags[0]}"),
