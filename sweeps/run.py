@@ -130,7 +130,6 @@ def _slots(config: Mapping[str, Any], processes: Processes) -> int:
 def _session(run: RunFolder, weights: Path, initial: Path, processes: Processes) -> Iterator[_Session]:
     config = run.config()
     _use_threads(config)
-    _check_memory(config, processes)
     benchmark, protocol = _benchmark(config), config["protocol"]
     most = protocol["max_prompt_tokens"]
     policy = load_policy(config["model"], benchmark, folder=weights, base=initial, max_prompt_tokens=most)
@@ -200,6 +199,7 @@ def _last_update(run: RunFolder) -> int | None:
 def _run(run: RunFolder, attempt: Attempt | None, processes: Processes) -> None:
     config = run.config()
     preflight.check(config)
+    _check_memory(config, processes)
     with processes.first():
         initial = prepare(config, run.path.parent.parent)
     started = time.time()
@@ -419,7 +419,9 @@ def evaluate_run(folder: Path, lists: Sequence[str] | None = None, checkpoint: s
     if (weights / "trainer_state.json").exists():
         steps = json.loads((weights / "trainer_state.json").read_text())["global_step"]
         when = "after" if steps == config["protocol"]["updates"] * window else f"update-{steps // window:06d}"
-    with _session(run, weights, initial, Processes(config)) as session:
+    processes = Processes(config)
+    _check_memory({**config, "algorithm": {**config["algorithm"], "objective": None}}, processes)  # trains nothing
+    with _session(run, weights, initial, processes) as session:
         _evaluate(session, when, lists)
 
 
