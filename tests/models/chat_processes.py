@@ -19,6 +19,9 @@ from accelerate.utils import DistributedType
 from chat_corridor import LORA, make_policy, make_trainer
 from test_loss_means import by_hand, watched
 
+from algorithms.evaluation import evaluate, sampler
+from algorithms.generation import BatchEngine
+
 
 def allow_fsdp_on_cpu():
     original, plugins = state.AcceleratorState.__init__, []
@@ -31,6 +34,16 @@ def allow_fsdp_on_cpu():
             self.distributed_type, self.fsdp_plugin = DistributedType.FSDP, plugins[0]
 
     state.AcceleratorState.__init__ = init
+
+
+def evaluated(trainer, policy, rank):
+    """Greedy episodes of this process's part of a list, with the model that was trained."""
+    assert policy.model is trainer.model
+    engine = BatchEngine(sampler(policy, temperature=0, max_new_tokens=4))
+    return evaluate(
+        trainer.collector, policy.benchmark.task_set("test", 5), engine, repeats=1, seed=1, slots=2, share=(rank, 2),
+        any_active=trainer._any_active,
+    )  # fmt: skip
 
 
 def main(folder, *words):
@@ -53,6 +66,7 @@ def main(folder, *words):
         twin = make_policy(folder / "model").model
         parts = [by_hand(twin, batches[0], start, by_rows=True) for start in weights]
         record["sums"] = {name: sum(part[name] for part in parts) for name in parts[0]}
+    record["episodes"] = evaluated(trainer, policy, rank)
     (folder / f"rank{rank}.json").write_text(json.dumps(record))
     torch.save({"batch": batches[0], "weights": {n.removeprefix("module."): p for n, p in whole.items()}},
                folder / f"rank{rank}.pt")  # fmt: skip

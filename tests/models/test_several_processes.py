@@ -135,6 +135,7 @@ def test_fsdp_makes_the_step_of_one_process(tmp_path):
     expected = one_step_by_hand(tmp_path, ranks)
     moved = differs(expected, state(make_policy(tmp_path / "model").model))
     assert differs(ranks[0]["weights"], expected) < 1e-4 * moved + 1e-6
+    assert [len(rank["episodes"]) for rank in ranks] == [3, 2]
     (checkpoint,) = checkpoints(tmp_path / "run")
     again = state(make_policy(tmp_path / "model", checkpoint=checkpoint).model)
     assert differs(again, expected) < 1e-4 * moved + 1e-6
@@ -148,6 +149,7 @@ def test_fsdp_with_adapters_equals_data_parallel_training(tmp_path):
     ours, theirs = ({n: p for n, p in run[0]["weights"].items() if "lora" in n} for run in (sharded, plain))
     assert largest(p for n, p in theirs.items() if "lora_B" in n) > 1e-5
     assert differs(ours, theirs) < 1e-6
+    assert [rank["episodes"] for rank in sharded] == [rank["episodes"] for rank in plain]
     (checkpoint,) = checkpoints(tmp_path / "fsdp" / "run")
     adapted = state(make_policy(tmp_path / "fsdp" / "model", checkpoint=checkpoint).model)
     assert differs({n: p for n, p in adapted.items() if "lora" in n}, theirs) < 1e-6
