@@ -1,10 +1,11 @@
 """Run on two gloo processes: updates of a chat model, and what each process saw.
 
-    torchrun ... chat_processes.py FOLDER [one] [lora] [fsdp]
+    torchrun ... chat_processes.py FOLDER [one] [lora] [fsdp] [resume]
 
-one   a single optimizer step of the token-level loss; otherwise two of the step-level one
-fsdp  sharded by what `sweeps/conf/launch/fsdp.yaml` says, in the environment. accelerate has FSDP for accelerators
-      only, so the processes are told that theirs is one
+resume  whether a resumed run is the uninterrupted one, and no more
+one     a single optimizer step of the token-level loss; otherwise two of the step-level one
+fsdp    sharded by what `sweeps/conf/launch/fsdp.yaml` says, in the environment. accelerate has FSDP for accelerators
+        only, so the processes are told that theirs is one
 """
 
 from __future__ import annotations
@@ -46,10 +47,33 @@ def evaluated(trainer, policy, rank):
     )  # fmt: skip
 
 
+def resumed(folder, lora):
+    """How far three updates are from two, a checkpoint and one."""
+
+    def run(name, checkpoint=None):
+        trainer = make_trainer(
+            folder / name, make_policy(folder / "model"), lora=lora, updates=3, save=True, optimizer="adamw_torch",
+            learning_rate=0.01, kl_coefficient=0.1, world=2,
+        )  # fmt: skip
+        trainer.keep_checkpoints = 3
+        trainer.train(resume_from_checkpoint=checkpoint)
+        whole = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+        return trainer.accelerator.process_index, {name: weight.clone() for name, weight in whole.items()}
+
+    rank, whole = run("whole")
+    _, again = run("again", str(folder / "whole" / "checkpoint-2"))
+    same = whole.keys() == again.keys() and all(torch.equal(whole[n], again[n]) for n in whole)
+    (folder / f"rank{rank}.json").write_text(json.dumps({"same": same, "held": len(whole)}))
+    torch.save({}, folder / f"rank{rank}.pt")
+
+
 def main(folder, *words):
     if "fsdp" in words:
         allow_fsdp_on_cpu()
     lora = LORA if "lora" in words else None
+    if "resume" in words:
+        resumed(folder, lora)
+        return
     steps = {"goal": "ppo", "epochs": 1} if "one" in words else {"goal": "grpo_c", "epochs": 2}
     policy = make_policy(folder / "model")
     trainer = make_trainer(

@@ -153,3 +153,11 @@ def test_fsdp_with_adapters_equals_data_parallel_training(tmp_path):
     (checkpoint,) = checkpoints(tmp_path / "fsdp" / "run")
     adapted = state(make_policy(tmp_path / "fsdp" / "model", checkpoint=checkpoint).model)
     assert differs({n: p for n, p in adapted.items() if "lora" in n}, theirs) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("lora",)])
+def test_fsdp_resumes_bit_for_bit(tmp_path, words):
+    first, _ = run_two(tmp_path, "fsdp", "resume", *words, **fsdp_environment())
+    assert first["held"] > 0
+    assert first["same"]
