@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow import compute
@@ -136,8 +137,9 @@ def _frame(table: pa.Table, first: tuple[str, ...], order: Mapping[str, int]) ->
     if not len(table):
         return pd.DataFrame(columns=list(first), dtype=object)  # not float: names and numbers join other frames
     frame = table.to_pandas()
-    place = frame["run"].map(order)
-    if not place.is_monotonic_increasing:
+    runs = compute.dictionary_encode(table["run"]).combine_chunks()
+    place = np.array([order[run] for run in runs.dictionary.to_pylist()])[runs.indices.to_numpy()]
+    if (np.diff(place) < 0).any():
         frame = frame.iloc[place.argsort(kind="stable")].reset_index(drop=True)
     return frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
 
