@@ -38,7 +38,7 @@ print(len(configs), len(metrics), len(episodes))
 def main() -> None:
     """Write the runs, measure, print one line a measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=1000, help="at least")
     parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--tasks", type=int, default=12, help="episodes a kind and evaluation")
     arguments = parser.parse_args()
@@ -52,7 +52,7 @@ def main() -> None:
 def _write(root: Path, runs: int, updates: int, tasks: int) -> int:
     spec = read_spec(TABLE)
     cells = len(spec.panels) * sum(row.where is not None for row in spec.rows) * 2
-    seeds = max(1, round(runs / cells))
+    seeds = -(-runs // cells)  # no fewer runs than asked for
     spec = replace(spec, seeds=tuple(range(1, seeds + 1)))
     fill_table(root, spec, np.random.default_rng(0), spec.seeds, tasks, updates)
     return cells * seeds
