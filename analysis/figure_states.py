@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -69,7 +68,9 @@ def _distribution(runs: Runs, methods: pd.Series, key: str, what: str) -> tuple[
     names = list(dict.fromkeys(moment.method for moment in found))
     figure = new_figure(7.2, 0.34 * max(len(names), 2) + 1.8)
     panels = figure.subplots(1, 2, sharey=True)
-    colors = [colormaps["cividis"](share) for share in np.linspace(0, 1, len(SIZES) + 2)[1:-1]]
+    import seaborn  # here: it imports scipy.stats, which most figures need not wait for
+
+    colors = seaborn.color_palette("cividis", len(SIZES))
     for place, axes in enumerate(panels):
         own = {name: _at_end([m for m in found if m.method == name], place) for name in names}
         _stacked(axes, {name: moment.statistics.shares[key] for name, moment in own.items()}, colors)

@@ -27,7 +27,7 @@ from analysis.comparable import check_comparable, method_names, method_order, tr
 from analysis.load import Runs
 from analysis.scores import STAGES
 
-_SEABORN = "seaborn-v0_8-whitegrid"  # as Matplotlib has it: seaborn itself imports scipy.stats, which takes 0.7 s
+_SEABORN = "seaborn-v0_8-whitegrid"  # seaborn's look as Matplotlib keeps it: importing seaborn takes 0.7 s
 _RC: dict[Any, Any] = {
     "grid.color": "0.9",
     "axes.spines.top": False,
