@@ -44,7 +44,9 @@ def lora_config(model: nn.Module, lora: Mapping[str, Any] | None) -> Any:
 
 
 def _check_targets(model: nn.Module, targets: Sequence[str]) -> None:
-    known = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
+    head = model.get_output_embeddings() if isinstance(model, PreTrainedModel) else None  # TRL trains none on it
+    linear = (name for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head)
+    known = sorted({name.rpartition(".")[2] for name in linear})
     for target in targets:
         if target not in known:
             raise AdapterError(f"model.lora.target_modules: no linear module {target!r} (there are {', '.join(known)})")

@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 import algorithms.tiny_model  # noqa: F401  (registers the tiny policy with the Auto classes)
 from algorithms.adapters import is_adapter, with_adapter
@@ -212,15 +218,18 @@ def load_policy(
     only goes on top of those in `base`."""
     dtype = getattr(torch, str(model.get("dtype") or "float32"))
     adapted = base is not None and is_adapter(folder)
+    source = folder
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
-        network = AutoModelForCausalLM.from_pretrained(str(base if adapted else folder), dtype=dtype)
+        source = base if base is not None and adapted else folder
+        network = AutoModelForCausalLM.from_pretrained(str(source), dtype=dtype)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise PolicyError(
-            f"model {str(folder)!r} cannot be loaded: {reason} (give a folder with config, weights and tokenizer in "
+            f"model {str(source)!r} cannot be loaded: {reason} (give a folder with config, weights and tokenizer in "
             "model.path, or a hub name where the hub can be reached)"
         ) from error
+    network.generation_config = _ends_only(network.generation_config)
     if adapted:
         network = with_adapter(network, folder)
     if tokenizer.pad_token is None:
@@ -241,6 +250,12 @@ def load_policy(
     return ChatPolicy(
         network, tokenizer, benchmark, "free", max_prompt_tokens=max_prompt_tokens, thinking=model.get("thinking")
     )
+
+
+def _ends_only(own: GenerationConfig) -> GenerationConfig:
+    """A model's special tokens without its taste in sampling (Qwen2.5 declares a repetition penalty of 1.05 to 1.1,
+    greedy decoding included): how replies are decoded is the protocol's, in training and evaluation, in any engine."""
+    return GenerationConfig(bos_token_id=own.bos_token_id, eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id)
 
 
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]

@@ -35,6 +35,12 @@ _ON_CPU = {
 }
 _CPU_CACHE = 1 << 30  # bytes of keys and values; vLLM would take a share of all memory
 _SERVER_TIMEOUT = 600.0  # seconds for one reply
+_SERVER_WAIT = 0.01  # seconds; then environments that have answered meanwhile get their turn
+# said in every request: a server takes what is left out from the model's generation_config.json
+_PLAIN = {
+    "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}  # fmt: skip
 
 
 class ColocatedEngine:
@@ -114,13 +120,13 @@ class ServerEngine:
         """Send a request."""
         body = {
             "model": self._model, "prompt": prompt, "n": 1, "logprobs": 0, "return_token_ids": True,
-            "seed": seed, **self._sampling,
+            "seed": seed, **_PLAIN, **self._sampling,
         }  # fmt: skip
         self._running[self._threads.submit(self._ask, "POST", "/v1/completions", body)] = key
 
     def advance(self) -> list[Reply]:
-        """Wait for a reply; all that are there."""
-        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        """The replies that are there; a short wait where there is none."""
+        done, _ = wait(self._running, timeout=_SERVER_WAIT, return_when=FIRST_COMPLETED)
         finished = sorted(((self._running.pop(future), future) for future in done), key=lambda pair: pair[0])
         return [_reply_of(key, future.result()["choices"][0]) for key, future in finished]
 

@@ -74,13 +74,18 @@ def _wait(url: str, server: subprocess.Popen, log: Path) -> None:
     pytest.fail(f"the server ended: {log.read_text()[-3000:]}")
 
 
+def drain(engine):
+    replies = []
+    while engine.waiting:
+        replies += engine.advance()
+    return replies
+
+
 def ask(url, order, **sampling):
     engine = ServerEngine(url, 4, max_tokens=6, stop_token_ids=[1], **sampling)
     for key in order:
         engine.submit(key, PROMPTS[key], seed=key)
-    replies = {}
-    while engine.waiting:
-        replies.update({reply.key: reply for reply in engine.advance()})
+    replies = {reply.key: reply for reply in drain(engine)}
     engine.abort()
     return replies
 
@@ -109,5 +114,5 @@ def test_a_prompt_that_is_too_long_is_refused_in_one_line(served):
     engine = ServerEngine(url, 1, temperature=1.0, max_tokens=6)
     engine.submit(0, [5] * 200, seed=0)
     with pytest.raises(RuntimeError, match="/v1/completions answered 400"):
-        engine.advance()
+        drain(engine)
     engine.abort()

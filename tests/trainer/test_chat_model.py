@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import torch
 from corridor import Corridor
 from test_gradients import Capture, keep_rows, make_trainer, training_rows
@@ -10,6 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from algorithms.evaluation import sampler
 from algorithms.policy import ChatPolicy, load_policy
 
 TEMPLATE = (
@@ -79,3 +82,21 @@ def test_a_chat_model_is_sampled_and_trained(tmp_path):
         assert float((capture.gradients[0][name] - gradient).abs().max()) < 1e-4 * scale + 1e-7, name
     logged = trainer.rows_logged[0]
     assert 0 < logged["invalid_format"] < 1
+
+
+def test_a_model_s_own_sampling_settings_change_no_reply(tmp_path):
+    """Qwen2.5's generation_config.json holds such settings; TRL's training and vLLM do not read them."""
+    save_model(tmp_path / "model")
+    file = tmp_path / "model" / "generation_config.json"
+    taste = {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "top_k": 2, "eos_token_id": [1, 7]}
+    texts = [{}, {"eos_token_id": [1, 7]}, taste]
+    plain = json.loads(file.read_text())
+    prompts = [[3, 5 + i, 6, 7, 4] for i in range(8)]
+    replies = []
+    for own in texts:
+        file.write_text(json.dumps({**plain, **own}))
+        policy = load_policy(CHAT, Talking(), folder=tmp_path / "model")
+        replies.append(sampler(policy, temperature=0.0, max_new_tokens=12)(prompts)[0])
+    assert replies[1] == replies[2]
+    assert policy.ends == [1, 7]
+    assert any(len(reply) != len(set(reply)) for reply in replies[1])  # a penalty would have found something

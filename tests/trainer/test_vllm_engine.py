@@ -122,13 +122,18 @@ def server():
     running.server_close()
 
 
+def drain(engine):
+    replies = []
+    while engine.waiting:
+        replies += engine.advance()
+    return replies
+
+
 def test_a_server_is_asked_for_several_replies_at_a_time(server):
     engine = ServerEngine(f"http://127.0.0.1:{server.server_port}/", 3, temperature=0.7, max_tokens=9)
     for key in (4, 2, 6):
         engine.submit(key, [key, 1], seed=100 + key)
-    replies = []
-    while engine.waiting:
-        replies += engine.advance()
+    replies = drain(engine)
     engine.abort()
     assert {reply.key: reply.ids for reply in replies} == {key: [key, 99] for key in (4, 2, 6)}
     assert replies[0].logps[0] == -0.1
@@ -138,6 +143,20 @@ def test_a_server_is_asked_for_several_replies_at_a_time(server):
     assert asked[4]["temperature"] == 0.7
     assert asked[4]["max_tokens"] == 9
     assert asked[4]["return_token_ids"] is True
+    neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}  # or the server asks the model
+    assert neutral.items() <= asked[4].items()
+
+
+def test_a_server_s_slow_reply_holds_up_nobody(server):
+    """Environments that answer while it is made get their turn: `advance` comes back without it."""
+    engine = ServerEngine(f"http://127.0.0.1:{server.server_port}", 3, temperature=1.0)
+    engine.submit(4, [4], seed=1)  # the server answers when three are there
+    assert engine.advance() == []
+    assert engine.waiting == 1
+    for key in (2, 6):
+        engine.submit(key, [key], seed=1)
+    assert sorted(reply.key for reply in drain(engine)) == [2, 4, 6]
+    engine.abort()
 
 
 def test_a_server_that_refuses_or_is_not_there_is_named(server):
@@ -145,7 +164,7 @@ def test_a_server_that_refuses_or_is_not_there_is_named(server):
     engine = ServerEngine(url, 2, temperature=1.0)
     engine.submit(0, [13], seed=1)
     with pytest.raises(RuntimeError, match=f"vLLM server {url}: /v1/completions answered 400"):
-        engine.advance()
+        drain(engine)
     engine.abort()
     with pytest.raises(RuntimeError, match="start it with `vllm serve`"):
         ServerEngine("http://127.0.0.1:9", 2)
