@@ -128,10 +128,10 @@ class SearchQA:
     def _check_dense(self, here: bool) -> None:
         from benchmarks.search_qa.retrieval.dense import check_memory
 
-        self.check_embed()
         index = Path(self.options.index).expanduser()
         if self.options.index and (here or not index.is_file()):
             check_memory(index, self.options.index_mmap)
+        self.check_embed()
 
     def record(self) -> dict[str, Any]:
         """Data, protocol and retrieval engine, strict JSON."""

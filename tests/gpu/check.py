@@ -147,7 +147,8 @@ def choose_model(check: Check, wanted: str, train_on: str) -> None:
         train_on,
         *options,
     ]
-    subprocess.run(made, check=True, capture_output=True, text=True, timeout=LIMIT)
+    finish(made)
+    require((folder / "config.json").is_file(), f"{folder}: no model was saved")  # transformers only logs it
     check.model = (
         "model=hub",
         f"model.path={folder}",
