@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from algorithms.building import build_once
+from algorithms.demonstrations import Decision, Load, demonstrate, processes_for
 from algorithms.policy import TinyPolicy
 from algorithms.tiny_model import TinyPolicyConfig, TinyPolicyForCausalLM
-from benchmarks.base import Benchmark
+from benchmarks.base import Benchmark, Task
 
 # fixed ids 0..6, in this order; TinyPolicyConfig's defaults name them
 _SPECIAL = ("<pad>", "<eos>", "<unk>", "<menu>", "<or>", "<end>", "[act]")
@@ -121,9 +122,11 @@ def warm_start(
     options: Mapping[str, Any],
     cache: Path,
     progress: Progress = _quiet,
+    load: Load | None = None,
 ) -> Path:
     """The folder of the warm-started tiny policy; made when the cache does not hold it yet. `options` are those that
-    the benchmark was loaded with: they may change what is demonstrated."""
+    the benchmark was loaded with: they may change what is demonstrated. With `load`, which makes an equal benchmark
+    (picklable), demonstrations may be played in several processes; the weights are the same."""
     target = cache / f"tiny-{warm_start_key(model, benchmark, options)}"
     if target.is_dir():
         return target
@@ -133,7 +136,7 @@ def warm_start(
         tokenizer = build_tokenizer(benchmark.lexicon())
         network = build_network(model, len(tokenizer), settings["seed"])
         policy = TinyPolicy(network, tokenizer, benchmark, model["decoding"])
-        pairs = demonstrations(policy, settings, progress)
+        pairs = demonstrations(policy, settings, progress, load)
         loss = clone(policy, pairs, settings, progress)
         network.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -143,12 +146,23 @@ def warm_start(
     return build_once(target, build)
 
 
-def demonstrations(policy: TinyPolicy, settings: Mapping[str, Any], progress: Progress = _quiet) -> list[Pair]:
+def demonstrations(
+    policy: TinyPolicy, settings: Mapping[str, Any], progress: Progress = _quiet, load: Load | None = None
+) -> list[Pair]:
     """(prompt, reply) ids of the expert's decisions on the warm start's own games."""
     tasks = policy.benchmark.task_set(settings["split"], settings["tasks"], settings["offset"]).tasks
     pairs: list[Pair] = []
-    for done, task in enumerate(tasks):
-        for view, action in policy.benchmark.demonstrations([task], settings["runs"], settings["seed"]):
-            pairs.append((policy.render(view), policy.command_ids(action)))
+    for done, decisions in enumerate(_played(policy.benchmark, load, tasks, settings["runs"], settings["seed"])):
+        pairs += [(policy.render(view), policy.command_ids(action)) for view, action in decisions]
         progress("demonstrations", done + 1, len(tasks))
     return pairs
+
+
+def _played(
+    benchmark: Benchmark, load: Load | None, tasks: Sequence[Task], runs: int, seed: int
+) -> Iterator[list[Decision]]:
+    """The decisions of each task; in this process where there are few."""
+    processes = processes_for(len(tasks))
+    if load is None or processes == 1:
+        return (list(benchmark.demonstrations([task], runs, seed)) for task in tasks)
+    return demonstrate(load, tasks, runs, seed, processes)

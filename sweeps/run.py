@@ -3,6 +3,7 @@ every scheduler end here."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -53,7 +54,8 @@ def prepare(config: Mapping[str, Any], out: Path) -> Path:
     if model["kind"] == "smollm2":
         return smollm2_folder(cache)
     _use_threads(config)
-    return warm_start(model, _benchmark(config), config["benchmark"]["options"], cache, _print_progress)
+    options = config["benchmark"]["options"]
+    return warm_start(model, _benchmark(config), options, cache, _print_progress, _plain_benchmark(config))
 
 
 def _check_device(device: str) -> None:
@@ -75,9 +77,13 @@ def _print_progress(stage: str, done: int, of: int) -> None:
 
 
 def _benchmark(config: Mapping[str, Any]) -> Benchmark:
+    return prompting.dressed(_plain_benchmark(config)(), config)
+
+
+def _plain_benchmark(config: Mapping[str, Any]) -> Callable[[], Benchmark]:
+    """What loads a run's benchmark, here or in another process."""
     section, options = config["benchmark"], prompting.benchmark_options(config)
-    plain = benchmarks.load(section["name"], success_reward=section["success_reward"], **options)
-    return prompting.dressed(plain, config)
+    return functools.partial(benchmarks.load, section["name"], success_reward=section["success_reward"], **options)
 
 
 def _use_threads(config: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import importlib
 import warnings
 from collections.abc import Callable, Iterator
@@ -101,3 +102,15 @@ def applied() -> Iterator[None]:
         finally:
             for owner, name, original in originals:
                 setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the garbage collector from looking, again and again, through the million objects of a translation."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -363,7 +363,7 @@ class Games:
         """The game with this content."""
         game = self._games.pop(data.digest, None)
         if game is None:
-            with caches.applied():
+            with caches.applied(), caches.no_collection():
                 game = Game(data, self._logic(data), self._engines, self._memo)
         self._games[data.digest] = game
         self._shrink()
