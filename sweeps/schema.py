@@ -202,7 +202,9 @@ def _lora(name: str, value: Any) -> dict[str, Any] | None:
         return None
     given = dict(value) if isinstance(value, Mapping) else {"rank": value}
     _refuse_unknown(name, given, _LORA_KEYS)
-    rank = whole(1)(_join(name, "rank") if isinstance(value, Mapping) else f"{name} (a rank)", given.get("rank"))
+    if given.get("rank") is None:
+        raise ConfigError(f"{name} has no rank; say {name}.rank=N (next to other {name} keys, {name}=N has no effect)")
+    rank = whole(1)(_join(name, "rank") if isinstance(value, Mapping) else f"{name} (a rank)", given["rank"])
     defaults = {"rank": rank, "alpha": 2.0 * rank, "dropout": 0.0, "target_modules": "all-linear"}
     return dict(record(**_LORA_KEYS)(name, {**defaults, **given}))
 

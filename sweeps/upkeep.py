@@ -56,7 +56,7 @@ def _cancel_one(run: Path, job: str | None, stopped: Sequence[str], shared: set[
     if holder is None:
         return f"{run.name}: marked; it has just ended"
     with contextlib.suppress(ProcessLookupError):
-        os.kill(holder, signal.SIGINT)
+        os.kill(holder, signal.SIGTERM)  # a script that starts it with & has SIGINT ignored
     return f"{run.name}: process {holder} was interrupted"
 
 

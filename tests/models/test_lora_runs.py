@@ -43,6 +43,7 @@ def test_without_adapters_a_run_is_called_what_it_was_before_there_were_any():
     ("overrides", "message"),
     [
         (["model.lora=0"], r"model\.lora \(a rank\) must be a whole number >= 1, got 0"),
+        (["model.lora=4", "model.lora.dropout=0"], r"model\.lora has no rank; say model\.lora\.rank=N"),
         (["model.lora.rnk=4"], r"unknown key 'model\.lora\.rnk'; did you mean 'rank'"),
         (["model.lora.rank=4", "model.lora.alpha=-1"], r"model\.lora\.alpha must be a number > 0"),
         (["model.lora.rank=4", "model.lora.dropout=1"], r"model\.lora\.dropout must be a number >= 0 and <= 0\.9"),

@@ -137,8 +137,10 @@ def test_a_run_that_another_process_holds_is_left_alone(run):
 # --- interrupts: of a real process group, as a terminal sends them
 
 POOL = """
+    import signal
     import sys
     from pathlib import Path
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script that runs pytest with & has it ignored
     sys.path.insert(0, sys.argv[1])
     from sweeps.local import Job, run_jobs
     folder = Path(sys.argv[2])
