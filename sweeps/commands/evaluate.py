@@ -55,7 +55,7 @@ def _evaluate_run(folder: Path, lists: list[str] | None, checkpoint: str) -> int
         raise UsageError(f"--checkpoint must be `last` or the number of an update, got {checkpoint!r}")
     extras.require(config)
     use_threads(config["resources"]["threads"])
-    from sweeps.run import evaluate_run
+    from sweeps.evaluations import evaluate_run
     from sweeps.single import print_evaluations
 
     evaluate_run(run.path, lists=lists, checkpoint=checkpoint)

@@ -210,16 +210,16 @@ def test_vllm_s_share_must_hold_the_model():
 
 
 def test_training_asks_the_gpu_before_it_loads_a_model(monkeypatch):
-    from sweeps import run
+    from sweeps import session
     from sweeps.processes import Processes
 
     chosen = config()
-    monkeypatch.setattr(run.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(session.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(
-        run.torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * GIB)
+        session.torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * GIB)
     )  # fmt: skip
     with pytest.raises(ConfigError, match=r"model=qwen2\.5_7b does not fit a GPU of 80 GiB"):
-        run._check_memory(chosen, Processes(chosen))
-    run._check_memory(config("resources.device=cpu"), Processes(chosen))
+        session.check_memory(chosen, Processes(chosen))
+    session.check_memory(config("resources.device=cpu"), Processes(chosen))
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     assert Processes(chosen).launch == "fsdp"

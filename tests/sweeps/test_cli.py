@@ -107,7 +107,8 @@ def test_estimators_are_listed_with_their_options(capsys):
 def fake_runner(monkeypatch):
     import fake_cells
 
-    monkeypatch.setitem(sys.modules, "sweeps.run", fake_cells)
+    for name in ("sweeps.run", "sweeps.evaluations"):
+        monkeypatch.setitem(sys.modules, name, fake_cells)
     monkeypatch.setattr(extras, "_installed", lambda module: True)
     return fake_cells
 
