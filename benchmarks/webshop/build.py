@@ -12,16 +12,17 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.webshop import places, stream, tagging
 from benchmarks.webshop import products as product_rows
-from benchmarks.webshop import stream, tagging
 from benchmarks.webshop.postings import PostingsWriter
 from benchmarks.webshop.products import Product, RowError
-from benchmarks.webshop.store import CATALOGUE, FORMAT, MANIFEST, POSTINGS, SCHEMA
+from benchmarks.webshop.store import CATALOGUE, FORMAT, GOALS, MANIFEST, POSTINGS, SCHEMA
 
 _BATCH = 512  # products tagged together
 Progress = Callable[[int], None]
@@ -156,7 +157,8 @@ class _Builder:
         self._writer = PostingsWriter(folder)
         self._hash = hashlib.sha256(f"{FORMAT} {tagger.name}".encode())
         self._products = 0
-        self._goals = {"human": 0, "synthetic": 0}
+        self._goals = dict.fromkeys(places.KINDS, 0)
+        self._uses: Counter[str] = Counter()  # of attributes, by synthetic goals
         self._without_attributes = 0
 
     def run(self, name: str | None) -> dict[str, Any]:
@@ -272,6 +274,9 @@ class _Builder:
         row = (kind, self._goals[kind], position, product.prices[0], product.prices[-1], variants, data)
         self._database.execute("INSERT INTO goals VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         self._goals[kind] += 1
+        if kind == "synthetic":
+            for attribute in attributes:
+                self._uses[attribute] += variants
 
     def _finish(self, name: str | None) -> dict[str, Any]:
         if not self._products:
@@ -285,6 +290,8 @@ class _Builder:
         by_asin = self._database.execute("SELECT position FROM products ORDER BY asin")
         self._writer.write(self._folder / POSTINGS, stamp, (position for (position,) in by_asin))
         self._database.executemany("INSERT INTO terms VALUES (?, ?, ?)", self._writer.entries())
+        places.write(self._folder / GOALS, stamp, {kind: self._variants(kind) for kind in places.KINDS})
+        self._database.executemany("INSERT INTO uses VALUES (?, ?)", self._uses.items())
         self._database.executescript(
             "CREATE INDEX by_category ON products (category); CREATE INDEX by_query ON products (query);"
         )
@@ -294,6 +301,11 @@ class _Builder:
         manifest = self._manifest(stamp, name)
         (self._folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         return manifest
+
+    def _variants(self, kind: str) -> Iterator[int]:
+        """How many goals each source of a kind gives, in order."""
+        found = self._database.execute("SELECT variants FROM goals WHERE kind = ? ORDER BY number", (kind,))
+        return (variants for (variants,) in found)
 
     def _manifest(self, stamp: str, name: str | None) -> dict[str, Any]:
         return {

@@ -17,7 +17,16 @@ from benchmarks.webshop.store import FORMAT, Store
 NAME = "made"
 SIZE = 1000
 SEED = 0
-_MAKERS = ("generator.py", "products.py", "analyzer.py", "porter.py", "postings.py", "tagging.py", "build.py")
+_MAKERS = (
+    "generator.py",
+    "products.py",
+    "analyzer.py",
+    "porter.py",
+    "postings.py",
+    "places.py",
+    "tagging.py",
+    "build.py",
+)
 
 
 def cache_folder() -> Path:

@@ -11,20 +11,18 @@ import hashlib
 import json
 import math
 import random
-from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.webshop.places import SHUFFLE_SEED, shuffled
 from benchmarks.webshop.products import Product
 from benchmarks.webshop.store import GoalSource, Store
 
-SHUFFLE_SEED = 233
 NO_BOUND = 1_000_000
 _GRID = [10.0 * step for step in range(1, 100)]
+_NONE = -1  # no bound, where bounds are whole numbers
 SPLITS = ("train", "eval", "test")
 _PUBLISHED = {"test": 500, "eval": 1000}  # sizes of the first splits of the official list
 _SMALL = 6000  # fewer goals are split in the same proportion to this number
@@ -73,7 +71,7 @@ class SequentialPrices:
         for position, low, high in store.ranges():
             self._prices[position] = rng.uniform(low, high)
         bounds = (draw_bound(rng, self.between(s.position, s.low, s.high)) for s in sources)
-        self._bounds = np.fromiter((math.nan if bound is None else bound for bound in bounds), dtype=np.float64)
+        self._bounds = np.fromiter((_NONE if bound is None else int(bound) for bound in bounds), dtype=np.int16)
 
     def price(self, position: int, product: Product) -> float:
         """The price of a product."""
@@ -86,8 +84,8 @@ class SequentialPrices:
 
     def bound(self, source: GoalSource, price: float) -> float | None:
         """The highest price a goal allows; None for no bound."""
-        drawn = float(self._bounds[source.number])
-        return None if math.isnan(drawn) else drawn
+        drawn = int(self._bounds[source.number])
+        return None if drawn == _NONE else float(drawn)
 
 
 def ends(product: Product) -> tuple[float, float]:
@@ -102,14 +100,15 @@ def draw_bound(rng: random.Random, price: float) -> float | None:
 
 
 class GoalList:
-    """All goals of one kind in the catalogue's order, made when asked for: memory holds a few numbers a goal."""
+    """All goals of one kind in the catalogue's order, made when asked for; with prices "sequential", memory holds a
+    number a product and one a source, else nothing that grows."""
 
     def __init__(self, store: Store, kind: str, prices: str, seed: int) -> None:
         self.store, self.kind = store, kind
         self.prices: FixedPrices | SequentialPrices = (
             SequentialPrices(store, store.goal_sources(kind), seed) if prices == "sequential" else FixedPrices(seed)
         )
-        self._ends = np.cumsum(np.fromiter(store.goal_variants(kind), dtype=np.int64))
+        self._ends = store.places.ends[kind]
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -119,9 +118,7 @@ class GoalList:
 
     def order(self, seed: int = SHUFFLE_SEED) -> np.ndarray:
         """Indices in the order that a shuffle with this seed gives."""
-        indices = array("i", range(len(self)))
-        random.Random(seed).shuffle(indices)
-        return np.frombuffer(indices, dtype=np.intc)
+        return self.store.places.order[self.kind] if seed == SHUFFLE_SEED else shuffled(len(self), seed)
 
     def goal(self, index: int) -> Goal:
         """The goal with everything that an episode needs, as strict JSON."""
@@ -153,15 +150,7 @@ class GoalList:
         """The chance to be drawn by the original: rare attributes weigh more in synthetic goals."""
         if self.kind == "human":
             return 1
-        return sum(1.0 / self._uses[attribute] for attribute in source.attributes) / len(source.attributes)
-
-    @cached_property
-    def _uses(self) -> Counter[str]:
-        uses: Counter[str] = Counter()
-        for source in self.store.goal_sources(self.kind):
-            for attribute in source.attributes:
-                uses[attribute] += source.variants
-        return uses
+        return sum(1.0 / self.store.uses(attribute) for attribute in source.attributes) / len(source.attributes)
 
 
 def combination(options: dict[str, list[str]], variant: int) -> dict[str, str]:

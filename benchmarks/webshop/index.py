@@ -14,16 +14,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.webshop import analyzer
+from benchmarks.webshop import analyzer, mapped
 
 K1 = 0.9
 B = 0.4
-MAGIC = b"creditbench postings 1\n".ljust(32)
-HEADER = 128
+MAGIC = "postings 1"
 _BLOCK = 1 << 15  # entries handled at a time: temporary memory stays small at any size
 MOST_CLAUSES = 1024  # distinct terms; more make Lucene refuse the query
 
@@ -43,36 +41,20 @@ def coded_length(length: int) -> int:
     return (((length - 24) >> shift) << shift) + 24
 
 
-def header(stamp: str, documents: int, postings: int, filled: int) -> bytes:
-    """The first bytes of a postings file: whose it is, and how much follows; `filled` documents have any term."""
-    head = MAGIC + stamp.encode().ljust(64) + np.array([documents, postings, filled], dtype="<u8").tobytes()
-    return head.ljust(HEADER)
-
-
-class ForeignIndex(ValueError):
-    """A postings file that does not belong here."""
-
-
 class Index:
     """Search over the postings of one catalogue; documents are positions in it.
 
-    The file holds a header, then int32 `rank` [N] (place in the order of ASINs), int32 `documents` [P] and float32
+    The file holds a header (N, P, documents with any term), then int32 `rank` [N] (place in the order of ASINs), int32
+    `documents` [P] and float32
     `denominators` [P] (1 + tf / (k1 (1 - b + b dl / avgdl)) of each posting); `lookup` finds a term's postings.
     """
 
     def __init__(self, path: Path, stamp: str, lookup: Lookup) -> None:
-        with path.open("rb") as file:
-            head = file.read(HEADER)
-        if len(head) < HEADER or not head.startswith(MAGIC):
-            raise ForeignIndex(f"{path}: not an index of this version; build the catalogue again")
-        if head[32:96].strip() != stamp.encode():
-            raise ForeignIndex(f"{path}: the index of another catalogue; build the catalogue again")
-        self.documents, postings, self._filled = (int(n) for n in np.frombuffer(head[96:120], dtype="<u8"))
-        if path.stat().st_size != HEADER + 4 * self.documents + 8 * postings:
-            raise ForeignIndex(f"{path}: cut off; build the catalogue again")
-        self._rank = _map(path, np.int32, HEADER, self.documents)
-        self._docs = _map(path, np.int32, HEADER + 4 * self.documents, postings)
-        self._denominators = _map(path, np.float32, HEADER + 4 * (self.documents + postings), postings)
+        self.documents, postings, self._filled, _ = mapped.counts(path, MAGIC, stamp)
+        mapped.check_size(path, 4 * self.documents + 8 * postings)
+        self._rank = mapped.array(path, np.int32, 0, self.documents)
+        self._docs = mapped.array(path, np.int32, 4 * self.documents, postings)
+        self._denominators = mapped.array(path, np.float32, 4 * (self.documents + postings), postings)
         self._lookup = functools.lru_cache(maxsize=20_000)(lookup)
         self._totals = np.zeros(self.documents)
         self._lock = threading.Lock()
@@ -122,9 +104,3 @@ class Index:
                 candidates, scores = candidates[scores >= floor], scores[scores >= floor]
         self._totals.fill(0.0)
         return candidates, scores
-
-
-def _map(path: Path, kind: Any, offset: int, count: int) -> np.ndarray:
-    if not count:
-        return np.zeros(0, dtype=kind)
-    return np.asarray(np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,)))

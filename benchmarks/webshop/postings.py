@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.webshop import analyzer
-from benchmarks.webshop.index import HEADER, K1, B, coded_length, header
+from benchmarks.webshop.index import K1, MAGIC, B, coded_length
+from benchmarks.webshop.mapped import HEADER, header
 
 RUN = 2_000_000  # postings
 _POSTING = np.dtype([("term", np.int32), ("document", np.int32), ("count", np.float32)])
@@ -71,7 +72,7 @@ class PostingsWriter:
         documents, postings = len(self._lengths), int(sum(self._frequencies))
         filled = sum(length > 0 for length in self._lengths)
         with path.open("wb") as file:
-            file.write(header(stamp, documents, postings, filled))
+            file.write(header(MAGIC, stamp, documents, postings, filled))
             file.write(_ranks(by_asin, documents).tobytes())
             file.truncate(HEADER + 4 * documents + 8 * postings)
         if postings:

@@ -3,6 +3,7 @@
     manifest.json     what it is: name, stamp, counts, tagger, source files
     catalogue.sqlite  products, terms, goals, price ranges
     postings.bin      see `index`
+    goals.bin         see `places`
 
 The stamp, a hash over all that went in, stands in each of them.
 """
@@ -20,17 +21,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.webshop.index import ForeignIndex, Index
+from benchmarks.webshop.index import Index
+from benchmarks.webshop.mapped import ForeignFile
+from benchmarks.webshop.places import Places
 from benchmarks.webshop.products import Product
 
-FORMAT = 1
-MANIFEST, CATALOGUE, POSTINGS = "manifest.json", "catalogue.sqlite", "postings.bin"
+FORMAT = 2
+MANIFEST, CATALOGUE, POSTINGS, GOALS = "manifest.json", "catalogue.sqlite", "postings.bin", "goals.bin"
 SCHEMA = """
 CREATE TABLE meta (stamp TEXT);
 CREATE TABLE products (position INTEGER PRIMARY KEY, asin TEXT UNIQUE, category TEXT, query TEXT, data BLOB);
 CREATE TABLE terms (term TEXT PRIMARY KEY, first INTEGER, number INTEGER) WITHOUT ROWID;
 CREATE TABLE goals (kind TEXT, number INTEGER, position INTEGER, low REAL, high REAL, variants INTEGER, data TEXT,
   PRIMARY KEY (kind, number)) WITHOUT ROWID;
+CREATE TABLE uses (attribute TEXT PRIMARY KEY, goals INTEGER) WITHOUT ROWID;
 CREATE TABLE ranges (position INTEGER PRIMARY KEY, low REAL, high REAL);
 """
 _SOURCES = "SELECT number, position, low, high, variants, data FROM goals"
@@ -74,9 +78,10 @@ class Store:
             raise StoreError(f"{self.folder / CATALOGUE}: belongs to another catalogue; build it again")
         try:
             self.index = Index(self.folder / POSTINGS, self.stamp, self._term)
-        except FileNotFoundError:
-            raise StoreError(f"{self.folder / POSTINGS}: is missing; build the catalogue again") from None
-        except ForeignIndex as error:
+            self.places = Places(self.folder / GOALS, self.stamp)
+        except FileNotFoundError as error:
+            raise StoreError(f"{error.filename}: is missing; build the catalogue again") from None
+        except ForeignFile as error:
             raise StoreError(str(error)) from None
 
     def __len__(self) -> int:
@@ -134,15 +139,15 @@ class Store:
             raise IndexError(f"{self.name} has no {kind} goal source {number}")
         return _source(row)
 
-    def goal_variants(self, kind: str) -> Iterator[int]:
-        """How many goals each source gives, in order."""
-        found = self._connection.execute("SELECT variants FROM goals WHERE kind = ? ORDER BY number", (kind,))
-        return (variants for (variants,) in found)
+    def uses(self, attribute: str) -> int:
+        """How many synthetic goals ask for an attribute."""
+        row = self._one("SELECT goals FROM uses WHERE attribute = ?", attribute)
+        return 0 if row is None else int(row[0])
 
     @cached_property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum((self.folder / name).stat().st_size for name in (MANIFEST, CATALOGUE, POSTINGS))
+        return sum((self.folder / name).stat().st_size for name in (MANIFEST, CATALOGUE, POSTINGS, GOALS))
 
     def _term(self, term: str) -> tuple[int, int] | None:
         row = self._one("SELECT first, number FROM terms WHERE term = ?", term)

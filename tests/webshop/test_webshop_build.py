@@ -19,7 +19,7 @@ from benchmarks.webshop import stream, tagging
 from benchmarks.webshop.build import BuildError, build
 from benchmarks.webshop.generator import MADE
 from benchmarks.webshop.products import read_price
-from benchmarks.webshop.store import CATALOGUE, MANIFEST, POSTINGS, Store, StoreError
+from benchmarks.webshop.store import CATALOGUE, GOALS, MANIFEST, POSTINGS, Store, StoreError
 from sweeps.cli import main
 
 Rows = Callable[..., list[dict[str, Any]]]
@@ -70,7 +70,7 @@ def test_build_and_open(tmp_path: Path, rows: Rows, files: Files) -> None:
     assert store.product(3).title == "Maker Wooden Chair 3"
     assert store.position("P0003") == 3
     assert store.position("nan") is None
-    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == [CATALOGUE, MANIFEST, POSTINGS]
+    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == [CATALOGUE, GOALS, MANIFEST, POSTINGS]
 
 
 def test_the_limit_counts_rows_before_any_is_skipped(tmp_path: Path, rows: Rows, files: Files) -> None:
@@ -84,7 +84,8 @@ def test_equal_files_make_equal_catalogues(tmp_path: Path, rows: Rows, files: Fi
     other = build(files(rows(9, pricing="$21.00")), tmp_path / "three")
     assert one == two
     assert one["stamp"] != other["stamp"]
-    assert (tmp_path / "one" / POSTINGS).read_bytes() == (tmp_path / "two" / POSTINGS).read_bytes()
+    for name in (POSTINGS, GOALS):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def _refused(tmp_path: Path, paths: list[Path], match: str) -> None:
@@ -207,7 +208,7 @@ def test_stores_that_are_none(tmp_path: Path, rows: Rows, files: Files) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match="not a built WebShop catalogue"):
         Store(tmp_path / "empty")
-    for name in (POSTINGS, CATALOGUE):
+    for name in (POSTINGS, CATALOGUE, GOALS):
         mixed = tmp_path / f"mixed-{name}"
         shutil.copytree(tmp_path / "one", mixed)
         shutil.copy(tmp_path / "two" / name, mixed / name)

@@ -173,13 +173,15 @@ def test_goals_take_little_memory(tmp_path: Path, rows: Callable[..., Any], file
     )
     store = Store(tmp_path / "store")
     store.product(0)
-    tracemalloc.start()
-    found = GoalList(store, "synthetic", "sequential", 0)
-    places = goals.held_out_places(found)
-    held = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    assert sum(map(len, places.values())) == len(found) == 30_000
-    assert held < 4 * 30_000 + 24 * 3000 + 20_000  # four bytes a goal, three numbers a product
+    for prices, bytes_a_product in (("fixed", 0), ("sequential", 10)):
+        tracemalloc.start()
+        found = GoalList(store, "synthetic", prices, 0)
+        places = goals.held_out_places(found)
+        found.goal(places["test"][0])
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert sum(map(len, places.values())) == len(found) == 30_000
+        assert held < bytes_a_product * 3000 + 20_000
 
 
 def test_shuffles_are_those_of_a_list(fixed: WebShop) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from webshop_golden import GOLDEN
 
 from benchmarks.webshop import analyzer, postings
-from benchmarks.webshop.index import ForeignIndex, Index, TooManyTerms, coded_length
+from benchmarks.webshop.index import Index, TooManyTerms, coded_length
+from benchmarks.webshop.mapped import ForeignFile
 from benchmarks.webshop.porter import stem
 from benchmarks.webshop.postings import PostingsWriter
 
@@ -143,11 +144,11 @@ def test_an_empty_collection(tmp_path: Path) -> None:
 def test_foreign_and_cut_index(tmp_path: Path) -> None:
     _index(tmp_path, ["chair"], ["A1"])
     path = tmp_path / "postings.bin"
-    with pytest.raises(ForeignIndex, match="another catalogue"):
+    with pytest.raises(ForeignFile, match="another catalogue"):
         Index(path, "other", {}.get)
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(ForeignIndex, match="cut off"):
+    with pytest.raises(ForeignFile, match="cut off"):
         Index(path, "stamp", {}.get)
     path.write_bytes(b"something else")
-    with pytest.raises(ForeignIndex, match="not an index"):
+    with pytest.raises(ForeignFile, match="not of this version"):
         Index(path, "stamp", {}.get)
