@@ -140,7 +140,7 @@ def _label(session: Session, rng: random.Random) -> str:
 
 
 def _private_bytes() -> float:
-    """Memory that only this process has; pages of the catalogue's files, even just written ones, are every process's."""
+    """Memory that only this process has; pages of files, even of those just written, are every process's."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return 1024.0 * sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
 
