@@ -105,10 +105,11 @@ def check_seeds(runs: Runs, methods: pd.Series) -> None:
 
 def check_settings(runs: Runs, apart: Container[str] = ()) -> None:
     """ComparisonError unless all runs have one benchmark, model and protocol, and looked things up in one place
-    (`fingerprints`). Keys in `apart` may differ: they are what is compared."""
+    (`fingerprints`; what a run does not say, because it crashed early, differs from nothing). Keys in `apart` may
+    differ: they are what is compared."""
     shared = {run: flat({key: config[key] for key in _SHARED}) for run, config in runs.configs.items()}
     _check_equal({run: {k: v for k, v in setting.items() if k not in apart} for run, setting in shared.items()})
-    _check_equal(fingerprints(runs))
+    _check_known(fingerprints(runs))
 
 
 def fingerprints(runs: Runs) -> dict[str, dict[str, Any]]:
@@ -140,11 +141,23 @@ def _check_equal(settings: Mapping[str, Mapping[str, Any]]) -> None:
     for run, setting in settings.items():
         differing = _varying([reference, setting]) if setting != reference else []
         if differing:
-            key = differing[0]
-            raise ComparisonError(
-                f"runs {first} and {run} differ in {key} ({_short(reference.get(key))} and "
-                f"{_short(setting.get(key))}); make a table of each kind"
-            )
+            raise _difference(first, run, differing[0], reference.get(differing[0]), setting.get(differing[0]))
+
+
+def _check_known(settings: Mapping[str, Mapping[str, Any]]) -> None:
+    """Each key against the first run that has it."""
+    known: dict[str, tuple[str, Any]] = {}
+    for run, setting in settings.items():
+        for key, value in sorted(setting.items()):
+            first, reference = known.setdefault(key, (run, value))
+            if _short(reference) != _short(value):
+                raise _difference(first, run, key, reference, value)
+
+
+def _difference(first: str, second: str, key: str, one: Any, other: Any) -> ComparisonError:
+    return ComparisonError(
+        f"runs {first} and {second} differ in {key} ({_short(one)} and {_short(other)}); make a table of each kind"
+    )
 
 
 def check_evaluations(runs: Runs, name: str) -> None:

@@ -7,6 +7,7 @@ from analysis.render import DASH, Column, Panel, Table
 _ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$",
+    "[": "{[}",  # after a line's end it would begin an option
     "±": r"$\pm$", DASH: "--", "λ": r"$\lambda$", "γ": r"$\gamma$", "ω": r"$\omega$", "≤": r"$\le$", "<": r"$<$",
     ">": r"$>$", "*": r"$^{*}$",
 }  # fmt: skip

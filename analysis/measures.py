@@ -88,7 +88,7 @@ class Measures:
         parts = [tallies] if column.mean == "pooled" else [[tally] for tally in tallies]
         means = [_mean(part, column.metric) for part in parts]
         if any(mean is None for mean in means):
-            return Value(None, reason=f"{column.metric} was not recorded on {name}")
+            return Value(None, reason=f"{column.metric} was not recorded of every episode on {name}")
         return Value(column.scale * float(np.mean([m for m in means if m is not None])), episodes, when)
 
     @cached_property
@@ -104,6 +104,9 @@ class Measures:
         keys = [episodes[key] for key in ("run", "list", "when", "kind")]
         grouped = numbers.groupby(keys, sort=False)
         sums, sizes = grouped.sum(min_count=1), grouped.size()
+        gaps = [column for column in numbers if numbers[column].isna().any()]
+        if gaps:  # a mean over some of the episodes is no mean
+            sums[gaps] = sums[gaps].where(grouped[gaps].count().eq(sizes, axis=0))
         names = list(sums.columns)
         for (run, name, when, kind), size, row in zip(sums.index, sizes, sums.to_numpy(), strict=True):
             found[run][name][when][kind] = _Tally(int(size), dict(zip(names, row.tolist(), strict=True)))
@@ -149,9 +152,15 @@ def _numbers(episodes: pd.DataFrame) -> pd.DataFrame:
         }
     )
     for name in episodes.columns.difference(EPISODE_COLUMNS):
-        if pd.api.types.is_numeric_dtype(episodes[name]):
+        if pd.api.types.is_numeric_dtype(episodes[name]) or _yes_or_no(episodes[name]):
             numbers[name] = episodes[name].astype(float)
     return numbers
+
+
+def _yes_or_no(values: pd.Series) -> bool:
+    """Whether a column that other benchmarks' episodes lack holds booleans (with None it has no dtype of its own)."""
+    first = values.first_valid_index() if values.dtype == object else None
+    return first is not None and isinstance(values[first], bool)
 
 
 def _moment(moments: dict[str, dict[str, _Tally]], when: str) -> str | None:

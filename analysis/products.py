@@ -18,7 +18,7 @@ from analysis.load import Runs, RunsError, load_runs, no_runs, select
 from analysis.paired import paired_table
 from analysis.published import Key, Number, published
 from analysis.render import Table
-from analysis.selection import candidates, meets
+from analysis.selection import MISSING, candidates, meets
 from analysis.spec import SpecError, TableSpec, full_key, read_spec
 from analysis.tables import comparison
 from analysis.tabulate import tabulate
@@ -56,7 +56,7 @@ def results(out: Path, cache: bool = True, wanted: Wanted = EVERYTHING) -> Runs:
     """All runs below `out`, with the wanted columns; none is not an error, a folder that isn't there is one."""
     if not out.exists():
         raise RunsError(f"{out}: no such folder; name the one that holds runs/ with --out")
-    if not any((out / name).is_dir() for name in ("runs",)) and not any(out.glob("*/config.yaml")):
+    if not any(any(out.glob(pattern)) for pattern in ("runs/*/config.yaml", "*/config.yaml")):
         return no_runs()
     return load_runs(out, _cache_folder(out) if cache else None, wanted)
 
@@ -97,15 +97,19 @@ def figure_runs(
 ) -> tuple[Runs, pd.Series | None, list[str]]:
     """The runs that a figure draws; the names of their methods where a grid names its rows (else None); and one line
     for each cell of the grid that has no run."""
-    runs = narrowed(results(out, cache, wanted), where)
+    runs = results(out, cache, wanted)
     if grid is None:
-        return runs, None, []
+        return narrowed(runs, where), None, []
     cells = read_grid(out, grid)
     if cells is None:
         raise SpecError(f"no grid {grid!r} in {out / 'grids'}: submit it first, or leave --grid out")
-    there = set(runs.runs["run"])
-    missing = [f"{cell.row or cell.method} seed {cell.seed} (no run)" for cell in cells if cell.run not in there]
-    runs = select(runs, [cell.run for cell in cells])
+    planned = {one.run: one for one in candidates(runs, cells) if meets(one, where)}
+    missing = [
+        f"{cell.row or cell.method} seed {cell.seed} (no run)"
+        for cell in cells
+        if cell.run in planned and planned[cell.run].state == MISSING
+    ]
+    runs = select(runs, planned)
     rows = {cell.run: cell.row for cell in cells}
     labels = runs.runs["run"].map(rows)
     return runs, labels if len(labels) and labels.notna().all() else None, missing
@@ -138,5 +142,12 @@ def _numbers(spec: TableSpec) -> Mapping[Key, Number]:
 
 
 def _overridden(spec: TableSpec, where: Mapping[str, Any], lists: Mapping[str, Any]) -> TableSpec:
-    """The spec with conditions added and evaluation lists replaced."""
-    return replace(spec, where={**spec.where, **where}, lists={**spec.lists, **{k: str(v) for k, v in lists.items()}})
+    """The spec with conditions added and evaluation lists replaced. SpecError for a list of another benchmark."""
+    known = {"*", *(column.benchmark for column in spec.columns if column.benchmark)}
+    for benchmark in lists:
+        if benchmark not in known:
+            raise SpecError(
+                f"--list {benchmark}=...: table {spec.name} has no column of that benchmark (known: "
+                f"{', '.join(sorted(known))})"
+            )
+    return replace(spec, narrowed=where, lists={**spec.lists, **{k: str(v) for k, v in lists.items()}})

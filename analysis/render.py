@@ -6,17 +6,20 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import count, product
+from string import ascii_lowercase
 
 DASH = "–"  # what stands in the place of a missing value
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One value: the mean over `seeds` runs and its sample std (None with fewer than two seeds). A missing value has
-    mean None and a `reason`. `episodes` is the number of episodes behind it, where it comes from episodes. `mark` is
-    put behind the value and explained in the notes; `best` values are set in bold."""
+    """One value: the mean over `seeds` runs (0: of none, or the paper doesn't say) and its sample std (None with fewer
+    than two seeds). A missing value has mean None and a `reason`. `episodes` is the number of episodes behind it,
+    where it comes from episodes. `mark` is put behind the value and explained in the notes; `best` values are set in
+    bold."""
 
     mean: float | None
     std: float | None = None
@@ -53,6 +56,11 @@ class Column:
         digits = _significant(cell.mean) if self.digits is None else self.digits
         mean = f"{cell.mean:{'+' if self.signed else ''}.{digits}f}"
         return mean, "" if cell.std is None or not self.spread else f"{cell.std:.{digits}f}"
+
+
+def letters() -> Iterator[str]:
+    """a to z, then aa, ab, and so on without end: names of footnotes and panels."""
+    return ("".join(word) for size in count(1) for word in product(ascii_lowercase, repeat=size))
 
 
 def _significant(value: float) -> int:
@@ -117,7 +125,7 @@ class Table:
 
     def csv(self) -> str:
         """One line a row: its name, who measured it, each column's mean, `<key>.std` and `<key>.seeds`, empty where
-        missing; then `missing`."""
+        missing or, of seeds, not stated; then `missing`."""
         columns = [column for panel in self.panels for column in panel.columns]
         header = [name for c in columns for name in (c.key, f"{c.key}.std", f"{c.key}.seeds")]
         out = io.StringIO()
@@ -125,7 +133,7 @@ class Table:
         writer.writerow(["method", "source", *header, "missing"])
         for row in self.rows:
             cells = [self.cells.get((row, column.key), Cell(None)) for column in columns]
-            values = [value for cell in cells for value in (cell.mean, cell.std, cell.seeds)]
+            values = [value for cell in cells for value in (cell.mean, cell.std, cell.seeds or None)]
             source = "published" if row in self.published else "ours"
             writer.writerow([row, source, *values, "; ".join(dict.fromkeys(c.reason for c in cells if c.reason))])
         return out.getvalue()

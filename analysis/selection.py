@@ -51,6 +51,7 @@ def _of_run(runs: Runs, row: Any, label: str | None) -> Candidate:
 def _absent(cell: GridCell) -> Candidate:
     axes = {full_key(key): value for key, value in cell.axes.items()}
     axes.setdefault("algorithm.name", cell.method)
+    axes.setdefault("seed", cell.seed)
     return Candidate(cell.run, flat(axes), False, cell.seed, MISSING, "", cell.row)
 
 

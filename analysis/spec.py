@@ -16,9 +16,10 @@ a value, a list of values, or a mapping from benchmark to value. docs/analysis.m
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ import yaml
 
 FOLDER = Path(__file__).parent / "conf"
 NAMED_GROUPS = ("algorithm", "benchmark", "model", "protocol")
+PUBLISHED_SUFFIX = " (published)"  # of the rows that hold a paper's numbers
+SEEDS_KEY = "n"  # of the column that counts seeds
 WHEN = ("last", "best", "before")
 BETTER = ("higher", "lower", "none")
 
@@ -79,7 +82,8 @@ class ColumnSpec:
 @dataclass(frozen=True)
 class TableSpec:
     """A table. `published` is (paper, table) in the published numbers; `seeds` those every cell should have;
-    `lists` the evaluation list by benchmark; `grid` the sweep whose cells it shows."""
+    `lists` the evaluation list by benchmark; `grid` the sweep whose cells it shows. `narrowed` are conditions that a
+    caller adds to those of the file."""
 
     name: str
     title: str
@@ -92,6 +96,7 @@ class TableSpec:
     rows: tuple[RowSpec, ...]
     columns: tuple[ColumnSpec, ...]
     notes: tuple[str, ...]
+    narrowed: Condition = field(default_factory=dict)
 
 
 def table_names() -> tuple[str, ...]:
@@ -124,6 +129,7 @@ class _Reader:
         given = self._mapping("the file", tree, keys, required="title rows columns")
         columns = tuple(column for entry in self._list("columns", given["columns"]) for column in self._columns(entry))
         self._distinct("column", [f"{column.group}.{column.key}" for column in columns])
+        self._one_set_of_runs(columns)
         rows = tuple(self._row(entry) for entry in self._list("rows", given["rows"]))
         self._distinct("row", [row.label for row in rows])
         panels = tuple(self._panel(entry) for entry in self._list("panels", given.get("panels") or [{"title": ""}]))
@@ -133,7 +139,7 @@ class _Reader:
             title=str(given["title"]),
             grid=str(given.get("grid", name)),
             published=self._published(given.get("published")),
-            seeds=tuple(sorted(self._list("seeds", given.get("seeds") or []))),
+            seeds=self._seeds(given.get("seeds")),
             lists=self._condition("lists", given.get("lists")),
             where=self._condition("where", given.get("where")),
             panels=panels,
@@ -159,6 +165,8 @@ class _Reader:
     def _row(self, entry: Any) -> RowSpec:
         given = self._mapping("a row", entry, "label where published", required="label")
         where, label = given.get("where"), str(given["label"])
+        if label.endswith(PUBLISHED_SUFFIX):
+            raise SpecError(f"{self.path}: row {label!r}: names of published rows end so; choose another")
         if where is None and given.get("published") is None:
             raise SpecError(f"{self.path}: row {label!r} needs `where` (which runs) or `published` (which method)")
         alternatives = where if isinstance(where, list) else [where]
@@ -188,6 +196,8 @@ class _Reader:
         keys = "key header group benchmark metric kinds mean when unit scale digits better published where"
         given = self._mapping("a column", entry, keys, required="header metric")
         header, benchmark = str(given["header"]), _text_or_none(given.get("benchmark"))
+        if _key(given) == SEEDS_KEY:
+            raise SpecError(f"{self.path}: column {header!r}: the column of seeds has key 'n'; give another `key`")
         return ColumnSpec(
             key=_key(given),
             header=header,
@@ -198,8 +208,8 @@ class _Reader:
             mean=self._choice("mean", given.get("mean", "pooled"), ("pooled", "macro")),
             when=self._choice("when", given.get("when", "last"), WHEN),
             unit=str(given.get("unit", "%")),
-            scale=float(given.get("scale", 1.0)),
-            digits=given.get("digits", 1),
+            scale=self._number(f"scale of column {header!r}", given.get("scale", 1.0)),
+            digits=self._digits(f"digits of column {header!r}", given.get("digits", 1)),
             better=self._choice("better", given.get("better", "higher"), BETTER),
             published=_text_or_none(given.get("published")),
             where=self._condition(f"where of column {header!r}", given.get("where")),
@@ -237,6 +247,33 @@ class _Reader:
         if value not in known:
             raise SpecError(f"{self.path}: {what} must be one of {', '.join(known)}; got {value!r}")
         return str(value)
+
+    def _seeds(self, value: Any) -> tuple[int, ...]:
+        seeds = self._list("seeds", value or [])
+        if not all(type(seed) is int for seed in seeds) or len(set(seeds)) < len(seeds):
+            raise SpecError(f"{self.path}: seeds must be distinct whole numbers; got {value!r}")
+        return tuple(sorted(seeds))
+
+    def _number(self, what: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise SpecError(f"{self.path}: {what} must be a number; got {value!r}")
+        return float(value)
+
+    def _digits(self, what: str, value: Any) -> int | None:
+        if value is not None and not (type(value) is int and value >= 0):
+            raise SpecError(f"{self.path}: {what} must be a whole number or null; got {value!r}")
+        return value
+
+    def _one_set_of_runs(self, columns: Sequence[ColumnSpec]) -> None:
+        """Columns of one group are read from the same runs."""
+        first: dict[str, ColumnSpec] = {}
+        for column in columns:
+            other = first.setdefault(column.group, column)
+            if (other.benchmark, other.where) != (column.benchmark, column.where):
+                raise SpecError(
+                    f"{self.path}: columns {other.header!r} and {column.header!r} of group {column.group!r} differ in "
+                    "`benchmark` or `where`; give one of them a `group` of its own"
+                )
 
     def _distinct(self, what: str, names: list[str]) -> None:
         for name in names:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from string import ascii_uppercase
 
 import pandas as pd
 
 from analysis.commits import odd_ones
 from analysis.comparable import INITIAL, ComparisonError, check_comparable, method_names, method_order, trains
 from analysis.load import Runs
-from analysis.render import Cell, Column, Panel, Table
+from analysis.render import Cell, Column, Panel, Table, letters
 from analysis.scores import final_episodes, list_names, seed_costs, seed_scores
 from analysis.stats import RANKING_SEEDS, mean_std, wilson
 
@@ -65,8 +64,8 @@ def comparison(
     return Table(
         title=_title(runs),
         panels=tuple(
-            replace(panel, title=f"{letter}. {panel.title}")
-            for letter, (panel, _) in zip(ascii_uppercase, parts, strict=False)
+            replace(panel, title=f"{letter.upper()}. {panel.title}")
+            for letter, (panel, _) in zip(letters(), parts, strict=False)
         ),
         cells={place: cell for _, cells in parts for place, cell in cells.items()},
         notes=(*_caution(grid, scores), *_holes(grid, scores), *_commits(runs, names), *_reading(grid, scores)),

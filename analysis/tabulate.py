@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from string import ascii_lowercase
+from itertools import chain, count
 
 import pandas as pd
 
@@ -14,13 +14,12 @@ from analysis.grids import GridCell
 from analysis.load import Runs, select
 from analysis.measures import PRINTED, Measures, Value
 from analysis.published import Key, Number
-from analysis.render import DASH, Cell, Column, Panel, Table
+from analysis.render import DASH, Cell, Column, Panel, Table, letters
 from analysis.selection import MISSING, Candidate, candidates, meets
-from analysis.spec import ColumnSpec, PanelSpec, RowSpec, TableSpec, slug
+from analysis.spec import PUBLISHED_SUFFIX, ColumnSpec, PanelSpec, RowSpec, TableSpec, slug
 from analysis.stats import RANKING_SEEDS, mean_std
 
 PUBLISHED_MARK = "‡"
-PUBLISHED_SUFFIX = " (published)"
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,12 @@ def tabulate(
     is missing; it is empty for a complete table.
 
     Raises:
-        ComparisonError: a cell has two runs of one seed; runs of one panel differ in benchmark, model, protocol,
-            retrieval or the way of evaluation, other than in the keys that the rows compare.
+        ComparisonError: a cell has two runs of one seed, or runs of other settings; runs of one panel differ in
+            benchmark, model, protocol, retrieval or the way of evaluation, other than in the keys that the rows
+            compare.
         SpecError: a column's metric doesn't exist.
     """
-    found = [one for one in candidates(runs, grid) if meets(one, spec.where)]
+    found = _found(spec, runs, grid)
     numbers = published or {}
     draft, measures = _Draft(), Measures(runs)
     seeds = spec.seeds or tuple(sorted({one.seed for one in found}))
@@ -72,7 +72,7 @@ def tabulate(
     for group in _groups(spec):
         rows = _rows(spec, group, numbers)
         chosen = {row.label: _chosen(row, group, spec, found) for row in spec.rows if row.where is not None}
-        _check(runs, spec, group, chosen.values())
+        _check(runs, spec, group, chosen)
         for row in spec.rows:
             if row.label in chosen:
                 _fill_ours(draft, group, row, spec, chosen[row.label], seeds, measures, grid is None)
@@ -88,12 +88,16 @@ def finished_cells(
 ) -> Iterator[tuple[str, str, str | None, dict[str, list[str]]]]:
     """(title, key prefix, evaluation list, {row label: ids of its finished runs}) of each panel, checked as in
     `tabulate`."""
-    found = [one for one in candidates(runs, grid) if meets(one, spec.where)]
+    found = _found(spec, runs, grid)
     for group in _groups(spec):
         chosen = {row.label: _chosen(row, group, spec, found) for row in spec.rows if row.where is not None}
-        _check(runs, spec, group, chosen.values())
+        _check(runs, spec, group, chosen)
         done = {label: [one.run for one in cell if one.state == "done"] for label, cell in chosen.items()}
         yield group.title, group.prefix, _list_of(spec, group), done
+
+
+def _found(spec: TableSpec, runs: Runs, grid: Sequence[GridCell] | None) -> list[Candidate]:
+    return [one for one in candidates(runs, grid) if meets(one, spec.where, spec.narrowed)]
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -101,14 +105,20 @@ def finished_cells(
 
 def _groups(spec: TableSpec) -> list[_Group]:
     names = list(dict.fromkeys(column.group for column in spec.columns))
-    groups = []
+    groups: dict[str, _Group] = {}
     for panel in spec.panels:
         for name in names:
             columns = tuple(column for column in spec.columns if column.group == name)
             title = ", ".join(part for part in (panel.title, name) if part)
-            prefix = "".join(f"{slug(part)}/" for part in (panel.title, name) if part)
-            groups.append(_Group(panel, title, prefix, columns))
-    return groups
+            prefix = _free("/".join(slug(part) for part in (panel.title, name) if part), groups)
+            groups[prefix] = _Group(panel, title, f"{prefix}/" if prefix else "", columns)
+    return list(groups.values())
+
+
+def _free(prefix: str, taken: Container[str]) -> str:
+    """The prefix, with a number where another panel's title makes the same."""
+    numbered = (f"{prefix}_{number}" for number in count(2))
+    return next(one for one in chain((prefix,), numbered) if one not in taken)
 
 
 def _columns(group: _Group) -> tuple[Column, ...]:
@@ -169,9 +179,9 @@ def _in_row(one: Candidate, row: RowSpec, labels: set[str]) -> bool:
     return any(meets(one, condition) for condition in row.where or ())
 
 
-def _check(runs: Runs, spec: TableSpec, group: _Group, chosen: Iterable[Sequence[Candidate]]) -> None:
-    """Refuse what can't stand in one panel."""
-    cells = [list(cell) for cell in chosen]
+def _check(runs: Runs, spec: TableSpec, group: _Group, chosen: Mapping[str, Sequence[Candidate]]) -> None:
+    """Refuse what can't stand in one panel; `chosen` are the runs of each row."""
+    cells = list(chosen.values())
     for cell in cells:
         _check_seeds(cell, group)
     ids = {one.run for cell in cells for one in cell if one.state != MISSING}
@@ -183,6 +193,8 @@ def _check(runs: Runs, spec: TableSpec, group: _Group, chosen: Iterable[Sequence
     name = _list_of(spec, group)
     if name is not None:
         check_evaluations(part, name)
+    for row in spec.rows:
+        _check_settings(chosen.get(row.label, ()), row, group)
 
 
 def _check_seeds(cell: Sequence[Candidate], group: _Group) -> None:
@@ -190,15 +202,33 @@ def _check_seeds(cell: Sequence[Candidate], group: _Group) -> None:
     for one in cell:
         first = by_seed.setdefault(one.seed, one)
         if first is not one:
-            differing = [
-                key
-                for key in sorted({*first.settings, *one.settings})
-                if first.settings.get(key) != one.settings.get(key) and not key.startswith("resources.")
-            ]
-            raise ComparisonError(
-                f"runs {first.run} and {one.run} both belong to one cell of {group.title or 'the table'}, seed "
-                f"{one.seed}; they differ in {', '.join(differing) or 'nothing'}; narrow it with --where KEY=VALUE"
-            )
+            raise _two_of_one_cell(first, one, group, f", seed {one.seed}")
+
+
+def _check_settings(cell: Sequence[Candidate], row: RowSpec, group: _Group) -> None:
+    """The seeds of a cell are of one setting: what a row's conditions leave open may not differ from seed to seed.
+    Alternatives of a row are one setting by several names."""
+    by_alternative: dict[int | None, Candidate] = {}
+    for one in cell:
+        if one.known:
+            met = next((place for place, condition in enumerate(row.where or ()) if meets(one, condition)), None)
+            first = by_alternative.setdefault(met, one)
+            if any(key.startswith("algorithm.") for key in _differing(first, one)):
+                raise _two_of_one_cell(first, one, group, f", seeds {first.seed} and {one.seed}")
+
+
+def _differing(first: Candidate, second: Candidate) -> list[str]:
+    """Keys of the settings that two runs don't share."""
+    keys = sorted({*first.settings, *second.settings})
+    return [k for k in keys if first.settings.get(k) != second.settings.get(k) and not k.startswith("resources.")]
+
+
+def _two_of_one_cell(first: Candidate, second: Candidate, group: _Group, seeds: str) -> ComparisonError:
+    differing = [key for key in _differing(first, second) if key != "seed"]
+    return ComparisonError(
+        f"runs {first.run} and {second.run} both belong to one cell of {group.title or 'the table'}{seeds}; they "
+        f"differ in {', '.join(differing) or 'nothing'}; narrow it with --where KEY=VALUE"
+    )
 
 
 def _fill_ours(
@@ -224,8 +254,9 @@ def _fill_ours(
         if column.metric != PRINTED:
             _note_values(draft, f"{place}, {column.header}", values)
     reason = "" if done else _why(cell)
-    count = Cell(float(len(done)), seeds=len(done), mark="" if len(done) >= len(expected) else f"/{len(expected)}")
-    draft.cells[row.label, f"{group.prefix}n"] = count if done else Cell(None, reason=reason)
+    wanted = len({*expected, *(one.seed for one in cell)})
+    shown = Cell(float(len(done)), seeds=len(done), mark="" if len(done) == wanted else f"/{wanted}")
+    draft.cells[row.label, f"{group.prefix}n"] = shown if done else Cell(None, reason=reason)
 
 
 def _ours(values: Mapping[int, Value], why: str, expected: Sequence[int]) -> Cell:
@@ -300,16 +331,17 @@ def _fill_published(draft: _Draft, group: _Group, row: RowSpec, numbers: Mapping
 
 def _footnotes(cells: dict[tuple[str, str], Cell], panels: Sequence[Panel], names: Iterable[str]) -> list[str]:
     """Turn the notes of published cells into letters; returns the notes, a letter each."""
-    letters: dict[str, str] = {}
-    names = set(names)
+    given: dict[str, str] = {}
+    names, free = set(names), letters()
     for panel in panels:
         for row in panel.rows:
             for column in panel.columns if row in names else ():
                 cell = cells[row, column.key]
                 if cell.mark:
-                    letter = letters.setdefault(cell.mark, ascii_lowercase[len(letters) % 26])
-                    cells[row, column.key] = replace(cell, mark=f" [{letter}]")
-    return [f"[{letter}] {note[:1].upper()}{note[1:]}." for note, letter in letters.items()]
+                    if cell.mark not in given:
+                        given[cell.mark] = next(free)
+                    cells[row, column.key] = replace(cell, mark=f" [{given[cell.mark]}]")
+    return [f"[{letter}] {note[:1].upper()}{note[1:]}." for note, letter in given.items()]
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
