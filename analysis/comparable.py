@@ -40,7 +40,7 @@ def method_order(methods: Iterable[str]) -> tuple[str, ...]:
 def method_names(runs: Runs) -> pd.Series:
     """Name of each run's method, aligned with `runs.runs`: the algorithm, with the options that tell its variants
     apart where the set holds runs of one algorithm with different options."""
-    settings = {run: _own_settings(config) for run, config in runs.configs.items()}
+    settings = {run: own_settings(config["algorithm"]) for run, config in runs.configs.items()}
     siblings = runs.runs.groupby("algorithm", sort=False)["run"]
     varying = {algorithm: _varying([settings[run] for run in group]) for algorithm, group in siblings}
     names = []
@@ -70,9 +70,8 @@ def comparable_sets(runs: Runs) -> list[list[str]]:
     return list(sets.values())
 
 
-def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def own_settings(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     """An algorithm's own knobs, flat."""
-    algorithm = config["algorithm"]
     own = {key: value for key, value in algorithm.items() if key not in ("name", "options", "by_benchmark")}
     return flat(own) | flat(algorithm.get("options") or {})
 
@@ -118,6 +117,7 @@ def fingerprints(runs: Runs) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for run, data in zip(runs.runs["run"], runs.runs["data"], strict=True):
         said = {key: value for key, value in flat(json.loads(data)).items() if _tells_retrieval(key)}
+        said = {key: value for key, value in said.items() if key.rpartition(".")[2] not in _ADDRESSES}
         if said:
             found[run] = said
     for column in filter(_tells_retrieval, runs.evaluations.columns):
@@ -128,6 +128,9 @@ def fingerprints(runs: Runs) -> dict[str, dict[str, Any]]:
         for run, value in named[named[column].map(lambda value: isinstance(value, str))].itertuples(index=False):
             found.setdefault(run, {}).setdefault(f"episodes' {column}", value)
     return found
+
+
+_ADDRESSES = ("url", "urls")  # one index may be served at several places: its fingerprint tells
 
 
 def _tells_retrieval(name: str) -> bool:

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.cache import Wanted
-from analysis.comparable import ComparisonError, check_seeds, comparable_sets, method_names
+from analysis.comparable import ComparisonError, check_seeds, check_settings, comparable_sets, method_names
 from analysis.figure_scores import performance_profiles, probability_of_improvement, sensitivity, subtasks
 from analysis.figure_states import (
     case_views,
@@ -99,7 +99,8 @@ def draw_figure(
 
     Raises:
         SpecError: an unknown name or format.
-        ComparisonError: no runs, two runs of one method and seed, an unknown evaluation list.
+        ComparisonError: no runs, two runs of one method and seed, an unknown evaluation list, runs of one set that
+            were evaluated in other ways or looked things up in other places.
     """
     _check(name, formats)
     if not len(runs.runs):
@@ -111,6 +112,7 @@ def draw_figure(
     for part, stem in zip(sets, stems, strict=True):
         own = method_names(part) if named is None else part.runs["run"].map(named)
         check_seeds(part, own)
+        check_settings(part)
         files, left_out = _draw(name, part, own, folder / stem, tuple(formats), evaluation_list)
         drawn.files.extend(files)
         drawn.left_out.extend(left_out)

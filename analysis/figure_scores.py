@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.comparable import INITIAL, ComparisonError, flat, method_order
+from analysis.comparable import INITIAL, ComparisonError, check_evaluations, method_order, own_settings
 from analysis.figures import finish, looks, new_figure, not_drawn, setting
 from analysis.load import Runs
 from analysis.published import published
@@ -45,12 +45,13 @@ class Scores:
 def final_scores(runs: Runs, methods: pd.Series, name: str | None = None) -> Scores:
     """Scores on list `name`, by default the first list that isn't of training tasks (else the first).
 
-    Raises ComparisonError for a list that no run has.
+    Raises ComparisonError for a list that no run has, or that runs were evaluated on in other ways.
     """
     known = list_names(runs)
     if name is not None and name not in known:
         raise ComparisonError(f"no evaluation list {name!r} in these runs (known: {', '.join(known) or 'none'})")
     chosen = name or next((one for one in known if not one.startswith("training")), known[0] if known else "")
+    check_evaluations(runs, chosen)
     frame = runs.runs.assign(method=methods)
     frame = frame[frame["method"] != INITIAL].sort_values("seed", kind="stable")
     episodes = runs.episodes[(runs.episodes["list"] == chosen) & (runs.episodes["when"] == "after")]
@@ -196,10 +197,8 @@ def sweeps(runs: Runs) -> list[Sweep]:
 
 
 def _numbers(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """Options, "inf" as a number; the objective as well, so that it is held fixed."""
-    options = flat(algorithm.get("options") or {})
-    options["objective"] = algorithm.get("objective")
-    return {key: float("inf") if value == "inf" else value for key, value in options.items()}
+    """Options, "inf" as a number; the objective and the like as well, so that they are held fixed."""
+    return {key: float("inf") if value == "inf" else value for key, value in own_settings(algorithm).items()}
 
 
 def _widest(options: Mapping[str, Mapping[str, Any]], option: str) -> dict[float, list[str]]:
@@ -215,11 +214,14 @@ def _widest(options: Mapping[str, Mapping[str, Any]], option: str) -> dict[float
 def sensitivity(runs: Runs, methods: pd.Series, name: str | None = None) -> tuple[Figure, list[str]]:
     """Success against each option that the runs vary (GRAFT, Table 4; GraphHCA, Tables 3 to 6), one panel an option
     with the others fixed; mean and standard deviation over seeds, the papers' values as hollow marks."""
-    unfinished = runs.runs[(runs.runs["state"] != "done") & (runs.runs["algorithm"] != INITIAL)]
-    left_out = [f"{row.algorithm} seed {row.seed} ({row.state})" for row in unfinished.itertuples()]
     scores = final_scores(runs, methods, name)
     episodes = runs.episodes[(runs.episodes["list"] == scores.name) & (runs.episodes["when"] == "after")]
     rates = 100 * episodes.astype({"success": float}).groupby("run")["success"].mean()
+    absent = runs.runs[~runs.runs["run"].isin(rates.index) | (runs.runs["state"] != "done")]
+    left_out = [
+        f"{row.algorithm} seed {row.seed} ({'not evaluated' if row.state == 'done' else row.state})"
+        for row in absent[absent["algorithm"] != INITIAL].itertuples()
+    ]
     drawn = sweeps(runs)
     figure = new_figure(max(4.0, 2.7 * min(len(drawn), 4)), 3.0 * max(1, -(-len(drawn) // 4)))
     panels = figure.subplots(max(1, -(-len(drawn) // 4)), min(max(len(drawn), 1), 4), sharey=True, squeeze=False)
@@ -242,7 +244,8 @@ def _sweep(axes: Axes, sweep: Sweep, rates: pd.Series, printed: Mapping[float, f
     for value, ids in sorted(sweep.runs.items()):
         center, spread = mean_std(rates.reindex(ids).dropna().tolist())
         if center is not None:
-            rows.append((places[value], center, spread or 0.0))
+            # one seed: no bar, instead of one of no length
+            rows.append((places[value], center, np.nan if spread is None else spread))
     axes.errorbar(
         [row[0] for row in rows], [row[1] for row in rows], yerr=[row[2] for row in rows], color=look["color"],
         marker=look["marker"], linewidth=1.6, markersize=5, capsize=2,

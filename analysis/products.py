@@ -137,6 +137,17 @@ def report_tables(out: Path, runs: Runs, names: Sequence[str]) -> list[Table | s
     return found
 
 
+def planned_without_run(out: Path, runs: Runs, where: Mapping[str, Any]) -> list[str]:
+    """One line for each cell of the grids submitted to `out` that meets the conditions and has no run."""
+    grids = {path.parent.name for path in (out / "grids").glob("*/cells.json")}
+    return [
+        f"{name}: {one.row or one.settings['algorithm.name']} seed {one.seed} (no run)"
+        for name in sorted(grids)
+        for one in candidates(runs, read_grid(out, name))
+        if one.state == MISSING and meets(one, where)
+    ]
+
+
 def _numbers(spec: TableSpec) -> Mapping[Key, Number]:
     return published(*spec.published) if spec.published else {}
 

@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from analysis.commits import short_commit
-from analysis.comparable import comparable_sets, method_names
+from analysis.comparable import ComparisonError, comparable_sets, method_names
 from analysis.figure_scores import final_scores
 from analysis.figure_states import case_views
 from analysis.figure_training import mean_seconds, stage_seconds
@@ -79,7 +79,10 @@ def _plain(values: np.ndarray) -> list[float]:
 
 
 def _subtasks(runs: Runs, methods: pd.Series, name: str) -> dict[str, Any]:
-    scores = final_scores(runs, methods, name)
+    try:
+        scores = final_scores(runs, methods, name)
+    except ComparisonError:  # the page says so in the place of the table
+        return {"name": name, "kinds": [], "bars": []}
     bars = []
     for (method, array), look in zip(scores.by_method.items(), looks(list(scores.by_method)), strict=True):
         errors = _plain(array.std(axis=0, ddof=1)) if len(array) > 1 else None

@@ -38,9 +38,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     page = arguments.save or arguments.out / "report.html"
     try:
-        runs = products.narrowed(
-            products.results(arguments.out, not arguments.no_cache), products.settings(arguments.where)
-        )
+        where = products.settings(arguments.where)
+        every = products.results(arguments.out, not arguments.no_cache)
+        runs, missing = products.narrowed(every, where), products.planned_without_run(arguments.out, every, where)
         tables = products.report_tables(arguments.out, runs, [*table_names(), *arguments.table])
     except SpecError as error:
         raise UsageError(str(error)) from None
@@ -48,4 +48,6 @@ def _run(arguments: argparse.Namespace) -> int:
     page.parent.mkdir(parents=True, exist_ok=True)
     atomic_write_text(page, report_html(title, summary(runs), tables, report_data(runs, page)))
     print(page)
-    return 0 if len(runs.runs) and (runs.runs["state"] == "done").all() else INCOMPLETE
+    for line in missing:
+        print(f"missing: {line}")
+    return 0 if not missing and len(runs.runs) and (runs.runs["state"] == "done").all() else INCOMPLETE

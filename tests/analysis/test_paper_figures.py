@@ -220,3 +220,40 @@ def test_sensitivity_varies_one_option_and_shows_the_published_values(tmp_path):
     ours, printed = axes.lines[0], axes.lines[-1]
     np.testing.assert_allclose(ours.get_ydata().astype(float), [100 / 3, 200 / 3, 100])
     np.testing.assert_allclose(printed.get_ydata(), [90.7, 93.3, 95.7])
+
+
+def test_one_seed_has_no_bar_and_a_run_without_the_evaluation_is_named(tmp_path):
+    for gamma in (0.55, 0.75):
+        write_run(tmp_path, run_of("graphhca", 1, algorithm__options__gamma=gamma), rng())
+    unplayed = SyntheticRun(make_config("graphhca", 2, algorithm__options__gamma=0.75), updates=4)
+    write_run(tmp_path, unplayed, rng())
+    runs = load_runs(tmp_path)
+    figure, left_out = sensitivity(runs, method_names(runs))
+    assert left_out == ["graphhca seed 2 (not evaluated)"]
+    (bars,) = figure.axes[0].containers[0].lines[2]
+    assert not any(np.isfinite(segment).any() for segment in bars.get_segments())
+
+
+def test_sensitivity_holds_all_of_an_algorithms_other_settings_fixed(tmp_path):
+    for gamma, clip in ((0.55, 0.1), (0.75, 0.1), (0.95, 0.2)):
+        keys = {"algorithm__options__gamma": gamma, "algorithm__clip": clip}
+        write_run(tmp_path, run_of("graphhca", 1, **keys), rng())
+    (gamma,) = (sweep for sweep in sweeps(load_runs(tmp_path)) if sweep.option == "gamma")
+    assert set(gamma.runs) == {0.55, 0.75}
+
+
+def test_scores_of_other_tasks_or_other_passages_are_refused(tmp_path):
+    for seed in (1, 2):
+        run = run_of("grpo", seed)
+        run.data = {"retrieval": {"fingerprint": "abc", "urls": [f"http://host:{seed}"]}}
+        write_run(tmp_path, run, rng())
+    runs = load_runs(tmp_path)
+    assert draw_figure("subtasks", runs, tmp_path / "figures", ["svg"]).left_out == []  # one index, served twice
+    runs.evaluations.loc[0, "list_hash"] = "another"
+    with pytest.raises(ComparisonError, match="evaluations of seen_games differ in list_hash"):
+        draw_figure("subtasks", runs, tmp_path / "figures", ["svg"])
+    run = run_of("grpo", 3)
+    run.data = {"retrieval": {"fingerprint": "xyz"}}
+    write_run(tmp_path, run, rng())
+    with pytest.raises(ComparisonError, match=r"differ in retrieval\.fingerprint"):
+        draw_figure("average_turns", load_runs(tmp_path), tmp_path / "figures", ["svg"])

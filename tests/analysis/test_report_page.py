@@ -110,6 +110,29 @@ def test_sets_that_cannot_be_compared_say_why(out):
     assert re.search(r"No comparison of 5 runs: runs \w+ and \w+ are both", (out / "report.html").read_text())
 
 
+def test_evaluations_that_differ_say_why_and_show_no_bars(out):
+    header = next((out / "runs").glob("*/evaluations/seen_games/after.json"))
+    header.write_text(json.dumps(json.loads(header.read_text()) | {"list_hash": "another"}))
+    main(["report", "--out", str(out)])
+    page = (out / "report.html").read_text()
+    assert "evaluations of seen_games differ in list_hash" in page
+    assert data_of(page)["sets"][0]["subtasks"] == [{"name": "seen_games", "kinds": [], "bars": []}]
+
+
+def test_a_planned_cell_without_a_run_is_named_and_told_by_the_exit_code(tmp_path, capsys):
+    run = SyntheticRun(make_config("grpo", 1), updates=2)
+    write_run(tmp_path, run, rng())
+    assert main(["report", "--out", str(tmp_path)]) == 0
+    cells = [
+        {"id": one, "axes": {}, "method": "grpo", "seed": seed, "row": None} for seed, one in ((1, run.id), (2, "none"))
+    ]
+    (tmp_path / "grids" / "mine").mkdir(parents=True)
+    (tmp_path / "grids" / "mine" / "cells.json").write_text(json.dumps({"schema": 1, "grid": "mine", "cells": cells}))
+    assert main(["report", "--out", str(tmp_path)]) == 2
+    assert "missing: mine: grpo seed 2 (no run)" in capsys.readouterr().out
+    assert main(["report", "--out", str(tmp_path), "--where", "seed=1"]) == 0
+
+
 def test_a_table_in_html_keeps_marks_best_and_reasons(out):
     from analysis.products import make_table
     from analysis.spec import read_spec
