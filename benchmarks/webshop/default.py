@@ -23,6 +23,7 @@ _MAKERS = (
     "analyzer.py",
     "porter.py",
     "postings.py",
+    "mapped.py",
     "places.py",
     "tagging.py",
     "build.py",
